@@ -30,6 +30,7 @@ from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.tables.formats import Format, find_format, register_tables
 from dagster_airbyte_proto.tables.planner import PushPlanner, SupportsPlans, SupportsSession
+from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.tasks import SupportsTasks, TaskRunner
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -66,6 +67,12 @@ class Engine:
         self._given_tables = tables
         self._given_session = session
         self._tables: Future[TableWriter] | None = None
+
+    def check_session(self) -> None:
+        """Raises ConfigError where the tables cannot be opened on the session that the settings name, or that was
+        given. It starts nothing."""
+        if self._given_tables is None:
+            check_has_jvm("opening the tables", "they", self._given_session, self.settings.spark)
 
     @property
     def store(self) -> DeliveryStore:
@@ -184,6 +191,7 @@ class Engine:
             return given
         from dagster_airbyte_proto.tables.spark.session import start_session
 
+        self.check_session()
         settings = self.spark_settings
         session = self._given_session or start_session(settings)
         self._format.register(self._format.open_tables(settings, lambda: session), session)

@@ -26,6 +26,8 @@ def sync_connection(
     engine: Engine, connection: Connection, request: SyncRequest = _EVERYTHING, options: RunOptions | None = None
 ) -> SyncReport:
     """Runs one sync and returns its report. Raises ProtoError for what goes wrong before the connector runs."""
+    if connection.to is None:
+        engine.check_session()
     options = options or RunOptions(threading.Event())
     run_id = options.run_id or new_run_id()
     telemetry = installed_telemetry()

@@ -23,6 +23,7 @@ from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG, Format, SupportsSnapshotReads, find_format
+from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.sql_names import qualified
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -153,6 +154,7 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
     def _writer(self, catalog: str, labels: Mapping[str, str]) -> TableWriter:
         own = getattr(self.spark, "settings", None)
         settings = own if isinstance(own, SparkSettings) else SparkSettings("")
+        check_has_jvm(f"opening catalog {catalog}", "its tables", config=getattr(self.spark, "spark_config", None))
         tables: TableWriter = self._format.open_tables(
             settings._replace(catalog=catalog), lambda: self._session(catalog), labels
         )

@@ -29,6 +29,7 @@ from pyspark.sql.types import VariantVal
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
 from dagster_airbyte_proto.tables.formats import SparkParts, find_format
+from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm
 from dagster_airbyte_proto.tables.spark.class_archive import class_archive
 from dagster_airbyte_proto.tables.spark.java_home import java_home
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line, log_no_raised_errors
@@ -89,6 +90,7 @@ def start_session(settings: SparkSettings) -> SparkSession:
     Raises ConfigError when there is no Java of a fit version, or the JVM does not start.
     """
     config = spark_config(settings)
+    check_has_jvm("starting Spark", "tables", config=config)
     with _starting, keep_interrupt_handler(), _translated_start_errors(settings):
         if SparkContext._active_spark_context is None:
             _start_context(settings, config)
@@ -119,7 +121,9 @@ class LazySession:
             if self._refusal is not None:
                 raise self._refusal
             try:
-                self._session = self._session() if callable(self._session) else self._session
+                opened = self._session() if callable(self._session) else self._session
+                check_has_jvm("opening the tables", "they", opened)
+                self._session = opened
             except ConfigError as error:
                 self._refusal = error
                 raise

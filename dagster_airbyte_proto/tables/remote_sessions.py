@@ -1,0 +1,35 @@
+"""Sessions of Spark Connect: a client without a JVM, whose server may be on another machine.
+
+- Those of pyspark (`SparkSession.builder.remote`, the setting `spark.remote`) and of databricks-connect have the same
+  interface. What tells them from others is that they have no handle on a JVM.
+- Most of our work calls Java's classes. It is refused before a connector starts, and the error says what to do instead.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagster_airbyte_proto.errors import ConfigError
+
+REMOTE = "spark.remote"
+"""Spark's setting with the URL of a Connect server."""
+
+_REMEDY = (
+    "Give it a session of this machine or of a cluster: spark.master in the place of spark.remote, or a "
+    "SparkSessionResource. docs/dagster/connect.md says what works on Spark Connect."
+)
+
+
+def is_remote(session: Any) -> bool:
+    """Returns whether a session is one of Spark Connect. It asks no server."""
+    return not hasattr(session, "_jsparkSession")
+
+
+def needs_jvm(doing: str, what: str) -> ConfigError:
+    """Returns the error for work that a session of Spark Connect cannot do."""
+    return ConfigError(doing, f"the session is one of Spark Connect, and {what} need Spark's own JVM", remedy=_REMEDY)
+
+
+def check_has_jvm(doing: str, what: str, session: Any = None, config: Mapping[str, str] | None = None) -> None:
+    """Raises ConfigError for a session of Spark Connect, or for settings that would open one."""
+    if (config or {}).get(REMOTE) or (session is not None and is_remote(session)):
+        raise needs_jvm(doing, what)
