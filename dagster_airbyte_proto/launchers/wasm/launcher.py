@@ -31,6 +31,7 @@ from dagster_airbyte_proto.launchers.wasm.composition.compose import ADAPTER_VER
 from dagster_airbyte_proto.launchers.wasm.host.component_state import ComponentState, MemoryState
 from dagster_airbyte_proto.launchers.wasm.host.host_functions import HostFunctions
 from dagster_airbyte_proto.launchers.wasm.host.inbox import Inbox
+from dagster_airbyte_proto.launchers.wasm.partitions import RunningPartitions, partition_invocations
 from dagster_airbyte_proto.launchers.wasm.requests import OpenedComponent, carried_out
 from dagster_airbyte_proto.launchers.wasm.running_component import PreparedAnswer, RunningComponent
 from dagster_airbyte_proto.launchers.wasm.session import ComponentSession
@@ -90,11 +91,25 @@ class WasmLauncher:
         grants = granted(connector.manifest, self._narrowing, config)
         if not component.is_compiled and self._options.on_notice:
             self._options.on_notice(f"compiling {self._path.name}, once for this machine")
+        parts = partition_invocations(invocation) if connector.manifest.reads_partitions else [invocation]
+        running: list[RunningComponent] = []
+        try:
+            for part in parts:
+                running.append(self._running(part, component, grants, connector.manifest.version_warning))
+        except BaseException:
+            for each in running:
+                each.stop()
+            raise
+        return running[0] if len(parts) == 1 else RunningPartitions(running, invocation)
+
+    def _running(
+        self, invocation: Invocation, component: CachedComponent, grants: Grants, warning: str
+    ) -> RunningComponent:
         program = self._started(component, grants)
         inbox = Inbox() if invocation.takes_input else None
         host = HostFunctions(component.role, grants.hosts, self._state or MemoryState(_kept(invocation)), inbox)
         session = ComponentSession(program, component.role, host, grants.timeout_seconds)
-        warnings = tuple(filter(None, (connector.manifest.version_warning,)))
+        warnings = tuple(filter(None, (warning,)))
         steps = carried_out(invocation, OpenedComponent(program, session, host), warnings)
         return RunningComponent(program, session, steps, inbox)
 

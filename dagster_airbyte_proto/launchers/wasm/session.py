@@ -4,8 +4,9 @@ Everything here is a generator, so that whoever reads the connector decides how 
 of the connector's output, or None if nothing came within `wait_seconds`. So there is no thread of our own, and a slow
 reader slows the connector: it gets its replies when its output is read.
 
-The limit of time holds for one call, and counts the connector's own time: what it takes while we wait for it. It may
-spin, sleep or wait for what never comes: we stop waiting, and end it.
+The limit of time holds for one call, and counts the connector's own time: what it takes while we wait for it, and what
+it takes between two looks at it of which the second finds nothing either. It may spin, sleep or wait for what never
+comes: we stop waiting, and end it.
 """
 
 import time
@@ -57,6 +58,7 @@ class ComponentSession:
         self._functions = {each.name: (number, each) for number, each in enumerate(ROLE_FUNCTIONS[role], start=1)}
         self._timeout_seconds = timeout_seconds
         self._reader = MessageReader()
+        self._silent_since: float | None = None
 
     def started(self) -> Steps:
         """Waits until the component is loaded. Returns whether it had to be compiled."""
@@ -133,7 +135,11 @@ class ComponentSession:
         chunk = self._program.read(max(0.0, min(self.wait_seconds, limit_seconds)))
         if chunk == b"":
             raise ComponentEnded
-        return chunk, time.monotonic() - before
+        now = time.monotonic()
+        # Whoever has written nothing yet did not wait for us, whatever we did meanwhile.
+        began = before if chunk is not None or self._silent_since is None else self._silent_since
+        self._silent_since = now if chunk is None else None
+        return chunk, now - began
 
     def _write(self, pieces: Sequence[bytes], name: str, waited: float) -> float:
         """Writes a message. Returns `waited`, with the time that the component took to read it."""

@@ -18,6 +18,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.component.wasm_binary import Wasm
 
 MANIFEST_SECTION = "rapidbyte_manifest_v1"
 CONFIG_SCHEMA_SECTION = "rapidbyte_config_schema_v1"
+PARTITIONED_READ = "partitioned_read"
 _SECTIONS = frozenset((MANIFEST_SECTION, CONFIG_SCHEMA_SECTION))
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?\s*", re.IGNORECASE)
 
@@ -64,6 +65,13 @@ class ConnectorManifest(msgspec.Struct, frozen=True):
     def declared_roles(self) -> tuple[str, ...]:
         """The roles that it names. One that is null or false is none."""
         return tuple(role for role in ROLES if self.roles.get(role) not in (None, False))
+
+    @property
+    def reads_partitions(self) -> bool:
+        """True if its source reads one partition of a stream where it is given one. Any other would read all rows."""
+        source = self.roles.get("source")
+        features = source.get("features") if isinstance(source, Mapping) else None
+        return isinstance(features, list | tuple) and PARTITIONED_READ in features
 
     @property
     def version_warning(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dagster_airbyte_proto.model import Catalog, StreamId
+from dagster_airbyte_proto.model import Catalog, ReadMode, StreamId
 from dagster_airbyte_proto.protocols.airbyte.records import RECORD_WIRE
 from dagster_airbyte_proto.protocols.catalog_json import catalog_message
 from dagster_airbyte_proto.protocols.conversation import Invocation, ReadRequest, Transcript, Verb, encode_config
@@ -31,12 +31,13 @@ STREAM_SCOPE = "stream/"
 
 class StreamToRun(msgspec.Struct, frozen=True):
     """A stream to run, with its context as the connector gets it, its last checkpoint, and the values that it kept for
-    the stream."""
+    the stream. It may be read in so many `partitions` side by side."""
 
     stream: str
     context: Mapping[str, Any]
     values: Mapping[str, str] = {}
     checkpoint: Mapping[str, Any] = {}
+    partitions: int = 1
 
 
 RUNS = msgspec.json.Decoder(tuple[StreamToRun, ...])
@@ -44,7 +45,11 @@ KEPT = msgspec.json.Decoder(Mapping[str, Mapping[str, str]])
 
 
 class RapidbyteSource:
-    """The SourceProtocol of every connector that speaks Rapidbyte."""
+    """The SourceProtocol of every connector that speaks Rapidbyte.
+
+    A full refresh may be read in partitions: as many as the user's `overrides` say, else as many as the host can run
+    side by side. It is the launcher that knows whether the connector can do that.
+    """
 
     name: str = "rapidbyte"
     record_wire: RecordWire = RECORD_WIRE
@@ -53,8 +58,9 @@ class RapidbyteSource:
     sends_batches: bool = True
     keeps_scopes: bool = True
 
-    def __init__(self, overrides: Overrides = Overrides()) -> None:  # noqa: B008  # frozen
+    def __init__(self, overrides: Overrides = Overrides(), *, side_by_side: int = 1) -> None:  # noqa: B008  # frozen
         self._overrides = overrides
+        self._partitions = overrides.effective_parallelism or side_by_side
 
     def spec(self) -> tuple[Invocation, ...]:
         return (Invocation(("spec",), verb=Verb.SPEC),)
@@ -74,6 +80,7 @@ class RapidbyteSource:
                 checkpoint_of(states.get(planned.id)).values
                 or request.kept.get(f"{STREAM_SCOPE}{planned.id.name}", {}),
                 checkpoint_of(states.get(planned.id)).payload,
+                self._partitions if planned.read is ReadMode.FULL_REFRESH else 1,
             )
             for planned in request.streams
         ]

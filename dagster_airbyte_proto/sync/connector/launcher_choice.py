@@ -1,5 +1,6 @@
 """Makes the launcher that a connection's `launch` option names."""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 def source_protocol_of(connection: Connection) -> SourceProtocol:
     """The protocol that the connection's source speaks, with the connection's own hints. Raises ConfigError."""
     if connection.connector.protocol == "rapidbyte":
-        return RapidbyteSource(Overrides(**connection.overrides.model_dump()))
+        side_by_side = min(connection.parallel, os.cpu_count() or 1)
+        return RapidbyteSource(Overrides(**connection.overrides.model_dump()), side_by_side=side_by_side)
     return source_protocol(connection.connector.protocol)
 
 

@@ -55,7 +55,7 @@ def rows_of(*numbers: int) -> list[dict[str, Any]]:
     return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _ipc(rows: Sequence[dict[str, Any]], schema: pa.Schema = _SCHEMA) -> str:
+def ipc(rows: Sequence[dict[str, Any]], schema: pa.Schema = _SCHEMA) -> str:
     """Arrow bytes as hex, for a script."""
     written = io.BytesIO()
     with pa.ipc.new_stream(written, schema) as stream:
@@ -78,8 +78,8 @@ def checkpoint(last: int) -> str:
 
 CONFIG: dict[str, Any] = {
     "catalog": {"streams": [_stream("users"), _stream("orders", "full_refresh")]},
-    "first": _ipc(rows_of(1, 2, 3)),
-    "second": _ipc(rows_of(4, 5)),
+    "first": ipc(rows_of(1, 2, 3)),
+    "second": ipc(rows_of(4, 5)),
     "script_users": f"!ipc first;!{checkpoint(3)};?ipc second;?{checkpoint(5)};?context",
     "script_orders": "ipc first;ipc second",
 }
@@ -91,7 +91,7 @@ def _connect(place: Place, written: Mapping[str, Any] = {}, **config: Any) -> st
     return place.connect({}, connector=connector, config={**CONFIG, **config})
 
 
-def _table(place: Place, stream: str) -> list[dict[str, Any]]:
+def table(place: Place, stream: str) -> list[dict[str, Any]]:
     """The rows of a table, without the metadata columns, by id."""
     tables = FolderTables(place.folder / ".airbyte-proto" / "warehouse")
     rows = tables.rows(TableName("shop", stream)).select(list(_TYPES)).to_pylist()
@@ -127,13 +127,13 @@ def test_a_full_refresh_and_an_incremental_sync_land_with_equal_values(place: Pl
     users, orders = report["streams"]["users"], report["streams"]["orders"]
     assert (report["status"], users["emitted"], users["committed"], orders["committed"]) == ("complete", 3, 3, 5)
     assert users["state"]["cursor_value"] == {"type": "int64", "value": 3}
-    assert _table(place, "users") == rows_of(1, 2, 3)
-    assert _table(place, "orders") == rows_of(1, 2, 3, 4, 5)
+    assert table(place, "users") == rows_of(1, 2, 3)
+    assert table(place, "orders") == rows_of(1, 2, 3, 4, 5)
 
     again = place.json("sync", file)["streams"]
     assert (again["users"]["emitted"], again["orders"]["generation"]) == (2, 2)
-    assert _table(place, "users") == rows_of(1, 2, 3, 4, 5)
-    assert _table(place, "orders") == rows_of(1, 2, 3, 4, 5)
+    assert table(place, "users") == rows_of(1, 2, 3, 4, 5)
+    assert table(place, "orders") == rows_of(1, 2, 3, 4, 5)
 
 
 def test_a_stream_that_fails_keeps_what_its_checkpoints_cover(place: Place) -> None:
@@ -143,10 +143,10 @@ def test_a_stream_that_fails_keeps_what_its_checkpoints_cover(place: Place) -> N
     users = report["streams"]["users"]
     assert (users["committed"], users["state"]["cursor_value"]["value"]) == (3, 3)
     assert "the component trapped" in users["error"]
-    assert _table(place, "users") == rows_of(1, 2, 3)
+    assert table(place, "users") == rows_of(1, 2, 3)
     # The next run begins from the checkpoint.
     assert place.json("sync", _connect(place), "--streams", "users")["streams"]["users"]["emitted"] == 2
-    assert _table(place, "users") == rows_of(1, 2, 3, 4, 5)
+    assert table(place, "users") == rows_of(1, 2, 3, 4, 5)
 
 
 def test_an_error_of_the_component_fails_its_stream_alone(place: Place) -> None:
@@ -236,7 +236,7 @@ def test_after_a_kill_nothing_is_lost_and_nothing_is_there_twice(place: Place, p
         return place.run("sync", file, "--json").code == 0
 
     until(is_synced)  # The dead run's lease has to run out first.
-    assert _table(place, "users") == rows_of(1, 2, 3, 4, 5)
+    assert table(place, "users") == rows_of(1, 2, 3, 4, 5)
 
 
 @pytest.mark.spark

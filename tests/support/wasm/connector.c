@@ -71,6 +71,12 @@ static void ipc(text op, text name) {               // a whole batch, of Arrow b
     emit_batch(h, r); if (went_wrong(op)) return;
     batches++; bytes += n;
 }
+static text partition(text context) {               // the digits of its partition's index, or nothing
+    text t = find(context, TEXT("\"partition_index\":"));
+    u32 n = 0;
+    while (t.p && n < t.n && t.p[n] >= '0' && t.p[n] <= '9') n++;
+    return (text){t.p, n};
+}
 static void flood(u64 times, u64 size) {            // batches of nothing but size, for speed
     u8 *p = (u8 *)scratch(size);
     for (u64 i = 0; i < times; i++) {
@@ -149,6 +155,10 @@ static void one(text op, text a, text context) {
     else if (same(op, TEXT("send"))) { u64 h = number(word(&rest, ' ')); socket_write(h, rest.p, rest.n, r); if (!went_wrong(op)) say(op, ((u8 *)r)[8] ? TEXT("would-block") : number_text(r[2])); }
     else if (same(op, TEXT("shutdown"))) socket_close(number(a));
     else if (same(op, TEXT("ipc"))) ipc(op, a);
+    else if (same(op, TEXT("ipcpart"))) ipc(op, joined(a, partition(context)));
+    else if (same(op, TEXT("putpart"))) { u32 scope = number(word(&rest, ' ')); text k = joined(word(&rest, ' '), partition(context)); state_put(scope, k.p, k.n, rest.p, rest.n, r); if (!went_wrong(op)) say(op, TEXT("ok")); }
+    else if (same(op, TEXT("trappart"))) { if (same(a, partition(context))) __builtin_trap(); }
+    else if (same(op, TEXT("spinpart"))) { if (same(a, partition(context))) for (;;) sink++; }
     else if (same(op, TEXT("logs"))) {              // so many words of 60 KiB
         char *p = scratch(60 << 10);
         __builtin_memset(p, 'x', 60 << 10);
@@ -224,7 +234,8 @@ EXPORT("run") void *run(u64 session, u32 phase, const char *ctx, u32 ctx_n, u32 
             line.p++; line.n--;
         }
         text op = word(&line, ' ');
-        if (same(op, TEXT("fail"))) return failed();
+        if (same(op, TEXT("fail")) || (same(op, TEXT("failpart")) && same(line, partition(context)))) return failed();
+        if (same(op, TEXT("failpart"))) continue;
         one(op, line, context);
     }
     if (!is_told(TEXT("free"))) (void)mark;
