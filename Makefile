@@ -61,7 +61,8 @@ format: setup ## formats the code
 	$(BIN)/ruff check --fix .
 
 docs: setup ## the documentation as web pages, in build/site, with the picture of the rooms
-	$(BIN)/python docs/rooms.py
+	$(BIN)/python -m docs.rooms
+	$(BIN)/python -m docs.deployments
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	$(BIN)/python docs/check_links.py
 	@echo "build/site/index.html"
