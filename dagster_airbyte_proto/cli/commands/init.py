@@ -26,7 +26,7 @@ _KINDS = {"pypi": "pypi", "npm": "npm", "command": "local", "manifest": "manifes
 
 
 @command_in(program, "init")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", required=False)
 @registry_option
 @click.option("--pypi", metavar="PACKAGE==VERSION", help="A pinned package of the index.")
 @click.option("--npm", metavar="PACKAGE@VERSION", help="A pinned package of npm: a Syncmaven destination.")
@@ -41,20 +41,32 @@ _KINDS = {"pypi": "pypi", "npm": "npm", "command": "local", "manifest": "manifes
 @click.option("--from", "table", metavar="TABLE", help="Write a push of this table.")
 @click.option("--key", metavar="COLUMNS", help="The columns that make a row of the table the same row: id,day.")
 @click.option("--to", metavar="CONNECTOR", help="Write a relay to this destination, named as NAME can be.")
+@click.option("--new-connector", type=click.Choice(["rapidbyte"]), help="Write a connector of this protocol instead.")
+@click.option("--language", metavar="LANGUAGE", help="Of the new connector: python, c or rust.")
 @click.option("--file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Default: NAME.yaml.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--no-input", is_flag=True, help="Ask no questions, even on a terminal.")
 @click.option("--no-check", is_flag=True, help="Skip the check at the end.")
 def init(
-    call: Call, name: str, registry: str | None, protocol: str | None, table: str | None, key: str | None,
-    to: str | None, file: Path | None, force: bool, no_input: bool, no_check: bool, **launched: str | None,
+    call: Call, name: str | None, registry: str | None, protocol: str | None, table: str | None, key: str | None,
+    to: str | None, new_connector: str | None, language: str | None, file: Path | None, force: bool, no_input: bool,
+    no_check: bool, **launched: str | None,
 ) -> Answer:  # fmt: skip
     """Writes a connection file with the fields of the connector's config, and checks it.
 
     NAME is a connector of the registry, or itself a package (airbyte-source-faker==7.2.1), an image, a manifest file or
     a command. If an option names the connector, NAME is the name of the new connection. A destination or a target gets
     a push; a source with --to gets a relay.
+
+    With --new-connector a folder NAME (default: new_source) is written, with a small source to begin from.
     """
+    if new_connector is not None or language is not None:
+        others = (registry, protocol, table, key, to, file, force or None, no_check or None, *launched.values())
+        if new_connector is None or any(other is not None for other in others):
+            raise click.UsageError("--new-connector takes --language and NAME, and no other option of init.")
+        return _new_connector(Path(name or "new_source"), language)
+    if name is None:
+        raise click.UsageError("Missing argument 'NAME'.")
     from dagster_airbyte_proto.sync.connector.new_connection import (
         connection_name,
         draft_connection,
@@ -79,6 +91,24 @@ def init(
     write_connection(path, made.text, overwrite=force)
     sys.stderr.write(f"wrote {path}\n")
     return _answer(call, new, made, wants_check=not no_check)
+
+
+def _new_connector(folder: Path, language: str | None) -> Answer:
+    """Writes the folder of a new connector, and shows the commands that build and run it."""
+    from dagster_airbyte_proto.connector_kit.skeleton import LANGUAGES, write_skeleton
+
+    if language is None:
+        raise click.UsageError(f"--new-connector needs --language: {', '.join(LANGUAGES)}.")
+    made = write_skeleton(folder, language)
+    sys.stderr.write(f"wrote {folder}\n")
+    lines = [
+        f"cd {shlex.quote(str(folder))}",
+        made.tools,
+        "python build.py",
+        "airbyte-proto sync connection.yaml",
+    ]
+    value = {"folder": str(folder), "language": language, "files": [*made.files], "then": lines}
+    return Answer(value, tuple(lines), 0)
 
 
 class _Chosen(NamedTuple):

@@ -1,6 +1,5 @@
 """Builds connectors of Rapidbyte for tests, from C: by `zig cc`, which is a package, and without any tool of WIT."""
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -9,36 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import wasmtime
-
-from dagster_airbyte_proto.launchers.wasm.composition.component_text import (
-    reference,
-    signature,
-    types_aliased,
-    types_import,
-    types_of_outside,
-)
-from dagster_airbyte_proto.launchers.wasm.composition.driver_adapter import ROLE_TYPES
-from dagster_airbyte_proto.launchers.wasm.composition.shared_text import OPTIONS
-from dagster_airbyte_proto.protocols.rapidbyte.component.canonical_abi import flattened_parameters
-from dagster_airbyte_proto.protocols.rapidbyte.component.interface import (
-    CONNECTOR_ERROR,
-    HOST_FUNCTIONS,
-    NAMED_TYPES,
-    ROLE_FUNCTIONS,
-    ROLES,
-    SOCKET_READ_RESULT,
-    SOCKET_WRITE_RESULT,
-    interface_name,
-)
-from dagster_airbyte_proto.protocols.rapidbyte.component.wasm_binary import (
-    COMPONENT,
-    CORE_MODULE,
-    leb128,
-    section,
-    sections,
-)
-from tests.support.wasm.wasi_files import FILE_FUNCTIONS, FILE_IMPORTS
+from dagster_airbyte_proto.connector_kit.component_file import as_component as as_component
+from dagster_airbyte_proto.connector_kit.component_file import with_section as with_section
+from dagster_airbyte_proto.protocols.rapidbyte.component.interface import ROLES
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="components-")
 CONNECTOR = Path(__file__).parent / "connector.c"
@@ -62,12 +34,6 @@ def core_module(folder: Path, role: str, source: Path = CONNECTOR) -> bytes:
     command = [sys.executable, "-m", "ziglang", "cc", *_FLAGS, *_LINKED, *names, "-o", str(built), str(source)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     return built.read_bytes()
-
-
-def with_section(binary: bytes, name: str, content: object) -> bytes:
-    """The binary with a custom section at its end."""
-    written = name.encode()
-    return binary + section(0, leb128(len(written)) + written + json.dumps(content).encode())
 
 
 def connector(
@@ -101,73 +67,3 @@ def destination(folder: Path, **role: Any) -> bytes:
     permissions = {"fs": {"preopens": [str(folder)]}}
     manifest = {**MANIFEST, "permissions": permissions, "roles": {"destination": role}}
     return with_section(_destination(), "rapidbyte_manifest_v1", manifest)
-
-
-def as_component(core: bytes, role: str) -> bytes:
-    """Wraps a core module, in the order of sections that wit-component has."""
-    found, shell, modules = COMPONENT, bytes(wasmtime.wat2wasm(_component_text(core, role))), 0
-    for each in sections(shell):
-        modules += each.id == CORE_MODULE
-        if each.id == CORE_MODULE and modules == 3:  # the placeholder
-            found += section(CORE_MODULE, core)
-        elif each.id:
-            found += shell[each.start : each.end]
-    return found
-
-
-def _component_text(core: bytes, role: str) -> str:
-    used = [each for each in HOST_FUNCTIONS if each.name.encode() in core]
-    files = FILE_FUNCTIONS if b"get-directories" in core else ()
-    beyond = len(used)
-    functions = ROLE_FUNCTIONS[role]
-    host_types = (CONNECTOR_ERROR, SOCKET_READ_RESULT, SOCKET_WRITE_RESULT)
-    imported = "\n".join(f'(export "{each.name}" {signature(each)})' for each in used)
-    # A lowered function needs the module's memory, and the module the function: a table of stubs is filled afterwards.
-    flat = [[*flattened_parameters(each.parameters), *(["i32"] if each.result else [])] for each in used]
-    flat += [[*each.cores] for each in files]
-    names = [each.name for each in (*used, *files)]
-    parameters = [f"(param {' '.join(cores)})" if cores else "" for cores in flat]
-    stubs = "\n".join(
-        f'(type $t{number} (func {written})) (func (export "{name}") {written} '
-        f"{' '.join(f'(local.get {place})' for place in range(len(cores)))}"
-        f" (call_indirect (type $t{number}) (i32.const {number})))"
-        for number, (name, cores, written) in enumerate(zip(names, flat, parameters, strict=True))
-    )
-    fixed = "\n".join(f'(import "" "{number}" (func $f{number} {each}))' for number, each in enumerate(parameters))
-    lowered = "\n".join(
-        f'(alias export $host "{each.name}" (func $h{number}))'
-        f" (core func $l{number} (canon lower (func $h{number}) {OPTIONS}))"
-        for number, each in enumerate(used)
-    )
-    lowered += "\n".join(
-        f'(alias export {each.instance} "{each.full_name}" (func $h{number}))'
-        f" (core func $l{number} (canon lower (func $h{number}) {OPTIONS}))"
-        for number, each in enumerate(files, start=beyond)
-    )
-    lifted = "\n".join(
-        f'(alias core export $m "{each.name}" (core func $c-{each.name}))'
-        f" {signature(each, 'e-' + each.name)[:-1]} (canon lift (core func $c-{each.name}) {OPTIONS}))"
-        for each in functions
-    )
-    elements = " ".join(f"$f{number}" for number in range(len(names)))
-    filled = " ".join(f'(export "{number}" (func $l{number}))' for number in range(len(names)))
-    with_files = ' (with "files" (instance $shim))' if files else ""
-    types = " ".join(f'(export "{kind.name}" (type {reference(kind)}))' for kind in ROLE_TYPES)
-    exported = " ".join(f'(export "{each.name}" (func $e-{each.name}))' for each in functions)
-    return f"""(component
-{types_import(interface_name("types"))}{types_aliased(NAMED_TYPES)}
-(import "{interface_name("host")}" (instance $host {types_of_outside(host_types)}
-{imported}))
-{FILE_IMPORTS if files else ""}
-(core module $Shim (table (export "t") {len(names)} funcref) {stubs})
-(core module $Fix (import "" "t" (table {len(names)} funcref)) {fixed} (elem (i32.const 0) func {elements}))
-(core module $M)
-(core instance $shim (instantiate $Shim))
-(core instance $m (instantiate $M (with "host" (instance $shim)){with_files}))
-(alias core export $m "memory" (core memory $memory)) (alias core export $m "cabi_realloc" (core func $realloc))
-(alias core export $shim "t" (core table $t))
-{lowered}
-(core instance (instantiate $Fix (with "" (instance (export "t" (table $t)) {filled}))))
-{lifted}
-(instance $e {types} {exported})
-(export "{interface_name(role)}" (instance $e)))"""
