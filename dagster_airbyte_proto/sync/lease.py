@@ -43,6 +43,7 @@ class LeaseRenewal:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_over, name="lease", daemon=True)
         self._conflict: StateConflict | None = None
+        self._expires_at = lease.expires_at
         self.lease = lease
 
     def __enter__(self) -> "LeaseRenewal":
@@ -56,8 +57,11 @@ class LeaseRenewal:
         self._thread.join()
         try:
             self._store.release(self.lease)
-        except ProtoError:
-            if error is None:  # Else the first error is the one to see.
+        except ProtoError as failure:
+            # The first error is the one to see. A full disk is the cause of both.
+            shown = error if isinstance(error, ProtoError) else failure
+            shown.remedy = " ".join(filter(None, (shown.remedy, self._still_held(failure))))
+            if error is None:
                 raise
 
     def check(self) -> None:
@@ -65,10 +69,16 @@ class LeaseRenewal:
         if self._conflict is not None:
             raise self._conflict
 
+    def _still_held(self, failure: ProtoError) -> str:
+        return (
+            f"Connection {self.lease.connection} stays held until this process ends, or until"
+            f" {self._expires_at:%H:%M:%S} UTC: the end of its lease could not be stored ({failure.found})."
+        )
+
     def _renew_until_over(self) -> None:
         while not self._over.wait(self._seconds / _RENEWALS_PER_LEASE):
             try:
-                self._store.renew(self.lease, self._seconds)
+                self._expires_at = self._store.renew(self.lease, self._seconds).expires_at
             except StateConflict as error:
                 self._conflict = error
                 return

@@ -42,6 +42,9 @@ _ACKNOWLEDGE_SECONDS = 0.5
 _DRAIN_SECONDS = 8.0
 _LAST_WORDS_SECONDS = 2.0
 _END_SECONDS = 10.0
+_EXIT_REMEDY = "If it never sends states back, set `acknowledge: exit`: then its exit code 0 counts for all."
+# Where a result is part of the protocol, an exit without one is seen of connectors that have lost all rows.
+_SILENT_REMEDY = "It has to send a result of its rows before it ends. The log of the run has what it said."
 
 
 class RowRange(NamedTuple):
@@ -343,7 +346,7 @@ class ProcessDelivery:
                 doing,
                 f"it ended well, and acknowledged {proved:,} of {part.end - part.start:,} rows"
                 + (f": {self._acks.miscount}" if self._acks.miscount else ""),
-                remedy="If it never sends states back, set `acknowledge: exit`: then its exit code 0 counts for all.",
+                remedy=_SILENT_REMEDY if self._protocol.proves_by_result else _EXIT_REMEDY,
             )
 
     def _check_cancelled(self) -> None:

@@ -90,6 +90,14 @@ def test_a_connector_without_a_result_is_ended(table: PushedTable, trick: dict[s
     assert "it hangs" in (report.error or "")
 
 
+def test_a_connector_that_ends_without_a_result_has_proved_nothing(table: PushedTable) -> None:
+    table.config["result"] = "never"
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, 23)
+    assert "acknowledged 0 of 23 rows" in (report.error or "")
+    assert "It has to send a result of its rows before it ends" in (report.error or "")
+
+
 def test_the_time_without_a_result_is_a_setting(table: PushedTable) -> None:
     table.config["chatters"], table.result_seconds = True, 600.0
     table.connector["timeouts"] = {"result_seconds": 0.5}
