@@ -23,11 +23,11 @@ _ROOT = Path(__file__).parents[3]
 
 
 class SparkCluster:
-    """A running cluster. `settings` are those of a session on it."""
+    """A running cluster. `settings` are those of a session on it, `pids` those of its workers."""
 
     def __init__(self, port: int, page: int, pids: Sequence[int], folder: Path) -> None:
         self._page = page
-        self._pids = pids
+        self.pids = pids
         self.settings = {
             "spark.master": f"spark://{_LOOPBACK}:{port}",
             "spark.driver.host": _LOOPBACK,
@@ -63,7 +63,7 @@ class SparkCluster:
         ]
 
     def _processes(self) -> Iterator[psutil.Process]:
-        for pid in self._pids:
+        for pid in self.pids:
             yield from psutil.Process(pid).children(recursive=True)
 
 
