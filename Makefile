@@ -77,7 +77,7 @@ bench: setup ## our figures beside those of the peers, as ratios of CPU seconds
 	$(BIN)/python -m bench.pushes
 	$(BIN)/python -m bench.pushes.syncmaven
 	$(BIN)/python -m bench.transport
-	$(BIN)/python -m bench.cluster
+	$(BIN)/python -m bench.scale.cluster
 
 soak: setup kills $(if $(filter docker,$(LAUNCH)),,matrix) ## random kills of real syncs, then the whole crash matrix on Iceberg and Delta (an hour and a half on two cores)
 

@@ -7,8 +7,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -315,23 +313,6 @@ def test_a_locked_file_is_an_error_and_nothing_has_moved(tmp_path: Path) -> None
     assert store.states("shop") == [], "and reading goes on"
     other.close()
     store.change_state(lease, USERS, stream_state(USERS, "u"), who="ann")
-
-
-@pytest.mark.nightly
-def test_writers_without_a_pause_all_get_their_turns(tmp_path: Path) -> None:
-    database, ends_at = Database(f"sqlite:///{tmp_path}/state.db"), time.monotonic() + 4
-
-    def turns_of(_: int) -> int:
-        turns = 0
-        while time.monotonic() < ends_at:
-            with database.write():
-                time.sleep(0.005)
-            turns += 1
-        return turns
-
-    with ThreadPoolExecutor(20) as pool:
-        turns = sorted(pool.map(turns_of, range(20)))
-    assert turns[-1] < 8 * turns[0], turns
 
 
 def test_a_file_that_is_removed_while_in_use_is_not_created_again(

@@ -37,7 +37,7 @@ _SQLITE, _POSTGRES = "sqlite", "postgresql"
 _DOING = "using the state store"
 _URLS = "Write sqlite:///path/to/state.db or postgresql://user:password@host/database."
 _TIMEOUT_SECONDS = 10
-_LONGEST_PAUSE, _SHORTEST_PAUSE, _PATIENCE = 0.03, 0.003, 10
+_LONGEST_PAUSE, _SHORTEST_PAUSE, _SHRINK_RATE = 0.03, 0.003, 10
 """Between two attempts of a writer to begin, in SQLite: the seconds at first and at last, and how fast they shrink."""
 
 _FULL_BYTES = 64 * 1024  # twice the shared-memory file
@@ -333,7 +333,7 @@ def _has_begun(tx: Connection, timeout_seconds: float) -> bool:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 return False
-        longest = max(_SHORTEST_PAUSE, _LONGEST_PAUSE / (1 + _PATIENCE * waited))
+        longest = max(_SHORTEST_PAUSE, _LONGEST_PAUSE / (1 + _SHRINK_RATE * waited))
         time.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
     return False
 

@@ -1,4 +1,4 @@
-"""Measures syncs on executors beside the same syncs on the driver: `python -m bench.cluster`.
+"""Measures syncs on executors beside the same syncs on the driver: `python -m bench.scale.cluster`.
 
 A standalone cluster of two workers on this machine, and one session on it. The same recording is synced in alternation,
 with the connector on the driver and on an executor. CPU seconds: of the driver (this process, its JVM, and the
@@ -28,7 +28,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run import sync_connection
 from tests.sync.cluster.spark_cluster import running_cluster
 
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parents[2]
 _FOLDER = _ROOT / ".bench" / "cluster"
 _MARK = "cluster"
 _PLACES = ("driver", "executors")
@@ -104,7 +104,7 @@ def _figures(spent: Mapping[str, Sequence[Spent]], records: int) -> list[Figure]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench.cluster", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="bench.scale.cluster", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", type=Path, help="put the table into this document, between its marks")

@@ -1,0 +1,1 @@
+"""The cost of many syncs at once, and of syncs on a cluster."""
