@@ -76,6 +76,15 @@ class LogEvent(NamedTuple):
     message: str
 
 
+class RejectedRecordEvent(NamedTuple):
+    """A record that the connector could not read, and why. `kind` is one of a few reasons, by which it is counted."""
+
+    stream: StreamId
+    record: str
+    reason: str
+    kind: str
+
+
 class FailureKind(StrEnum):
     SYSTEM = "system_error"
     CONFIG = "config_error"
@@ -191,5 +200,5 @@ class PlainLine(NamedTuple):
 Event = (
     RecordLine | StateEvent | SchemaEvent | VersionEvent | BatchEvent | LogEvent | ErrorEvent | EstimateEvent
     | StatusEvent | AnalyticsEvent | ConfigEvent | SpecEvent | CheckEvent | CatalogEvent | OperationsEvent
-    | KeptValuesEvent | UnknownEvent | PlainLine
+    | KeptValuesEvent | RejectedRecordEvent | UnknownEvent | PlainLine
 )  # fmt: skip

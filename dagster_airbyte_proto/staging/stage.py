@@ -32,6 +32,7 @@ from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.faults import staging_fault, transform_fault
+from dagster_airbyte_proto.staging.files.open_part import SourceRejection
 from dagster_airbyte_proto.staging.files.stream_files import StreamFiles, width_factor
 from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE, LateRows, StagedKeys
 from dagster_airbyte_proto.staging.lines.demux import Lines, RecordLines
@@ -175,6 +176,20 @@ class Stage:
                 stage.add_batch(batch)
             self._write_full(stream, stage)
         return rows
+
+    def reject(self, stream: StreamId, record: str, reason: str, kind: str) -> None:
+        """Adds a record that the source rejected to a planned stream whose connector sends Arrow."""
+        stage = self._streams[stream]
+        if stream in self._faults:
+            stage.count_only(1, len(record))
+            return
+        with self._changing(stage):
+            stage.reject(record, reason, kind)
+        self._write_full(stream, stage)
+
+    def take_rejected(self, stream: StreamId) -> Sequence[SourceRejection]:
+        """Returns the records that the source rejected among the rows of the last cut, once."""
+        return self._streams[stream].take_rejected()
 
     def stream_of(self, stream: bytes, namespace: bytes | None) -> StreamId | None:
         """Returns the stream of records with this head; None if the head does not decide it."""

@@ -28,7 +28,7 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.files.open_part import OpenPart
+from dagster_airbyte_proto.staging.files.open_part import OpenPart, SourceRejection
 from dagster_airbyte_proto.staging.files.stream_files import StreamFiles
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.staging.lines.demux import Lines
@@ -68,13 +68,14 @@ class StreamStage:
         self._parser, self._transformer = self._new_parser(hash_key), self._new_transformer()
         self._marked_part: OpenPart | None = None
         self._unmarked_part: OpenPart | None = None
-        self._held_chunks: list[Any] = []  # Lines, or batches: a stream has one of the two.
+        self._held_chunks: list[Any] = []  # Lines; or batches, and rejected records between them.
         self._marked_chunks = 0
         self._held_marked_bytes = 0
         self._held_marked_lines = 0
         self._held_lines = 0
         self._unmarked_bytes = 0
         self._marked_record_bytes = 0
+        self._cut_rejected: list[SourceRejection] = []
         self._sources: list[str] = []
         self._marked_sources = 0
         self.held_bytes = 0
@@ -139,7 +140,16 @@ class StreamStage:
         # A batch of nothing but nulls may have no bytes, and bytes are what tells that there is something to mark.
         self._hold(batch, batch.num_rows, max(batch.nbytes, 1))
 
-    def _hold(self, chunk: Lines | pa.RecordBatch, count: int, size: int) -> None:
+    def reject(self, record: str, reason: str, kind: str) -> None:
+        """Adds a record that the source rejected, in the place where it came."""
+        self._hold(SourceRejection(record or None, reason, kind, _now()), 1, max(len(record), 1))
+
+    def take_rejected(self) -> list[SourceRejection]:
+        """Returns the records that the source rejected among the rows of the last cut, once."""
+        taken, self._cut_rejected = self._cut_rejected, []
+        return taken
+
+    def _hold(self, chunk: Lines | pa.RecordBatch | SourceRejection, count: int, size: int) -> None:
         if not self._held_chunks:
             self._held_since = _now()
         self._held_chunks.append(chunk)
@@ -204,6 +214,7 @@ class StreamStage:
             return None
         sources = tuple(self._sources[: self._marked_sources])
         staged = self._marked_part.finish(late_rows, sources, follows_on_branch=follows_on_branch)
+        self._cut_rejected = self._marked_part.rejected_records
         del self._sources[: self._marked_sources]
         self._marked_part = None
         self._marked_record_bytes = self._marked_sources = 0
@@ -268,8 +279,11 @@ class StreamStage:
         self._stream_files.known_target()  # First: an error must not lose the lines.
         taken, lines, size = self._take_chunks(chunks)
         now = _now()
-        if isinstance(taken[0], pa.RecordBatch):
+        if isinstance(taken[0], pa.RecordBatch | SourceRejection):
             for batch in taken:
+                if isinstance(batch, SourceRejection):
+                    part.reject(batch)
+                    continue
                 parsed = self._transformed(self._parser.parse_batch(batch, now, self._held_since))
                 part.write(parsed, batch.num_rows, batch.nbytes)
         else:

@@ -170,6 +170,7 @@ def _report(context: SyncContext, plan: SyncPlan, prepared: PreparedSync, outcom
         warnings=(
             *context.profiles.warnings,
             *(source.mask.text(warning) for warning in _warnings(context, pull)),
+            *(source.mask.text(warning) for warning in dict.fromkeys(prepared.warnings)),
             *(text for run in runs for text in nulled_texts(run)),
             *(context.destination.warnings if context.destination else ()),
         ),

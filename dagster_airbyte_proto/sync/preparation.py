@@ -5,7 +5,7 @@ than all the rest of such a sync. So a table that an earlier sync prepared by th
 row, and all others beside the start of the connector.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from dagster_airbyte_proto.checkpoints.store import LandedTable
 from dagster_airbyte_proto.model import REPLACING, ReadMode, State, StateScope, StreamId, WriteMode
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader, LoadSteps, LoadThresholds
+from dagster_airbyte_proto.sync.commit.rejected_rows import RejectedRows
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
 from dagster_airbyte_proto.sync.enrichment.transform_state import states_before
 from dagster_airbyte_proto.sync.plan.generations import assign_generations
@@ -28,7 +29,7 @@ from dagster_airbyte_proto.sync.sync_context import SyncContext
 
 
 class PreparedSync(NamedTuple):
-    """The parts of one sync that stage and commit its records."""
+    """The parts of one sync that stage and commit its records. `warnings` come from them while it runs."""
 
     runs: Mapping[StreamId, StreamRun]
     targets: TargetTables
@@ -36,6 +37,7 @@ class PreparedSync(NamedTuple):
     ledger: Ledger
     loader: Loader
     schema_updates: SchemaUpdates
+    warnings: Sequence[str]
 
 
 def open_tables_early(context: SyncContext) -> None:
@@ -73,17 +75,21 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
         enrichers=context.enrichers,
     )
     ledger = _ledger(plan)
+    warnings: list[str] = []
+    rejected_rows = None
+    if context.destination is None:
+        rejected_rows = RejectedRows(context.engine, context.lease, context.request.partition, warnings.append)
     load = context.source.connection.load
     loader = Loader(
         context.lease,
-        LoadSteps(stage, ledger, context.committer),
+        LoadSteps(stage, ledger, context.committer, rejected_rows),
         runs,
         LoadThresholds(load.max_bytes, load.max_seconds),
         partial(_complete_shared_state, context),
     )
 
     schema_updates = SchemaUpdates(context, plan, RowLander(stage, loader, targets))
-    return PreparedSync(runs, targets, stage, ledger, loader, schema_updates)
+    return PreparedSync(runs, targets, stage, ledger, loader, schema_updates, warnings)
 
 
 def _remembered(run: StreamRun, landed: LandedTable | None) -> LandedTable | None:

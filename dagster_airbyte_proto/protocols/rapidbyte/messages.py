@@ -12,11 +12,12 @@ other. Each line is an object with a `type`:
 | checkpoint | what a source said at a checkpoint, with the `values` that it keeps for the stream |
 | error | a `connector-error`, of the stream that runs or of none |
 | kept | the values that belong to no stream, by scope, after a read that came to a good end |
-| log, metric, rejected | what a connector reports beside that |
+| rejected | a record that a connector rejects, and why |
+| log, metric | what a connector reports beside that |
 
 A destination's input has lines too, with batches between them: a `batch` says also how many `rows` it has, and a
 `position` is a place in a plan, after the batches before it. In its output a `checkpoint`, and `finished`, have the
-`position` that they prove, if one, and `rejected` has the record.
+`position` that they prove, if one.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,6 +40,7 @@ from dagster_airbyte_proto.protocols.events import (
     LogEvent,
     LogLevel,
     PlainLine,
+    RejectedRecordEvent,
     SpecEvent,
     StateEvent,
     StatusEvent,
@@ -46,11 +48,12 @@ from dagster_airbyte_proto.protocols.events import (
     UnknownEvent,
 )
 from dagster_airbyte_proto.protocols.rapidbyte.catalog import parse_catalog
-from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ReportedError
+from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ErrorCategory, ReportedError
 from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_state
 from dagster_airbyte_proto.protocols.raw_json import MemberError
 
 BATCH, POSITION = "batch", "position"
+_CATEGORIES = frozenset(map(str, ErrorCategory))
 _LEVELS = (LogLevel.ERROR, LogLevel.WARN, LogLevel.INFO, LogLevel.DEBUG)
 """The levels of `log`, from 0. A higher one is TRACE."""
 
@@ -197,8 +200,12 @@ def _log(found: _Line, _: StreamId | None) -> Event:
 
 
 def _rejected(found: _Line, stream: StreamId | None) -> Event:
-    """The record itself is not in the line: no log may have it."""
-    return LogEvent(LogLevel.WARN, f"stream {stream or found.name}: the connector rejected a record: {found.message}")
+    """A record that a source rejected. It is for the table of rejected rows: no log may have it."""
+    if stream is None:
+        return LogEvent(LogLevel.WARN, f"stream {found.name}: the connector rejected a record: {found.message}")
+    category = found.message.partition(":")[0]
+    kind = category if category in _CATEGORIES else "other"
+    return RejectedRecordEvent(stream, found.record, found.message, kind)
 
 
 _READERS: Mapping[str, Callable[[_Line, StreamId | None], Event]] = MappingProxyType(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,9 +28,20 @@ from dagster_airbyte_proto.staging.keys.dedup import (
 from dagster_airbyte_proto.staging.keys.ranking import Ranking, RowsInFiles, RowsInOneFile, ranking_columns
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
 
+_MAX_REJECTED_BYTES = 64 << 20
 # Open files cost memory: their rows wait for a row group.
 _MAX_OPEN_FILES = 100
+REJECTED_BY_CONNECTOR = "rejected by the connector"
 _Partition = tuple[PartitionValue, ...] | None
+
+
+class SourceRejection(NamedTuple):
+    """A record that the source rejected. It is None where it was too large to keep."""
+
+    record: str | None
+    reason: str
+    kind: str
+    at_microseconds: int
 
 
 class OpenPart:
@@ -54,6 +66,8 @@ class OpenPart:
         self._nulled: Counter[str] = Counter()
         self._rows = 0
         self._changed = self._added = 0
+        self.rejected_records: list[SourceRejection] = []
+        self._rejected_bytes = 0
         self.lines = 0
         self.record_bytes = 0
         self.transform_states: tuple[TransformState, ...] = ()
@@ -83,6 +97,16 @@ class OpenPart:
             self._add_ranking(parsed, locations)
         self._close_full_files()
 
+    def reject(self, rejected: SourceRejection) -> None:
+        """Counts a record that the source rejected, and keeps it if there is room."""
+        size = len(rejected.record or "")
+        self.lines += 1
+        self.record_bytes += size
+        self._rejected[f"{REJECTED_BY_CONNECTOR}: {rejected.kind}"] += 1
+        self._rejected_bytes += size
+        has_room = self._rejected_bytes <= _MAX_REJECTED_BYTES
+        self.rejected_records.append(rejected if has_room else rejected._replace(record=None))
+
     def write_waiting(self) -> None:
         """Writes the rows that wait for a row group, and frees their memory."""
         for file in self._open.values():
@@ -111,7 +135,9 @@ class OpenPart:
         self._added += later._added
         self.lines += later.lines
         self.record_bytes += later.record_bytes
-        self.transform_states = later.transform_states
+        self.transform_states = later.transform_states or self.transform_states
+        self.rejected_records += later.rejected_records
+        self._rejected_bytes += later._rejected_bytes
 
     def keys(self) -> StagedKeys | None:
         """Returns the keys of all rows so far; None if the rows have no keys."""

@@ -10,7 +10,7 @@
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -28,6 +28,7 @@ from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE
 from dagster_airbyte_proto.staging.memory import release_free_memory
 from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit.committer import Committer, LoadOutcome, rows_of
+from dagster_airbyte_proto.sync.commit.rejected_rows import RejectedRows
 from dagster_airbyte_proto.sync.plan.stream_plan import may_land_on_branch, replaces_table
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 
@@ -39,11 +40,15 @@ MIN_BRANCH_LOAD_BYTES = 8 << 20
 
 
 class LoadSteps(NamedTuple):
-    """The steps of a load: the stage cuts its rows, the ledger frees its states, the committer lands it."""
+    """The steps of a load: the stage cuts its rows, the ledger frees its states, the committer lands it.
+
+    `rejected_rows` makes parts of the records that the source rejected; None if nothing has room for them.
+    """
 
     stage: Stage
     ledger: Ledger
     committer: Committer
+    rejected_rows: RejectedRows | None = None
 
 
 class LoadThresholds(NamedTuple):
@@ -69,7 +74,7 @@ class Loader:
         complete_state: Callable[[State], State],
     ) -> None:
         self._lease = lease
-        self._stage, self._ledger, self._committer = steps
+        self._stage, self._ledger, self._committer, self._rejected_rows = steps
         self._runs = runs
         self._limits = limits
         self._complete_state = complete_state
@@ -112,7 +117,7 @@ class Loader:
         run_id = self._lease.run_id
         load_id = f"{run_id}-{uuid4().hex[:12]}"
         cut = self._cut_all(streams, tied, load_id, is_last=is_last)
-        parts = tuple(self._addressed(part) for part in cut)
+        parts = (*(self._addressed(part) for part in cut), *self._rejected_parts(cut, load_id))
         if not is_last:
             release_free_memory()
         freed = self._ledger.freed_by(rows_of(parts))
@@ -136,7 +141,8 @@ class Loader:
         except ProtoError:
             # Announced or not, landed or not: the next run finds out.
             for part in self._running_parts:
-                self._runs[part.stream].record_unknown(part)
+                if part.stream in self._runs:
+                    self._runs[part.stream].record_unknown(part)
             raise
         self._record_outcome(outcome)
 
@@ -175,6 +181,15 @@ class Loader:
             self._stage.discard(stream)
         # Nobody announces the files of the other parts: they are orphans, which the next run removes.
         return tuple(part for part in parts if part.stream not in tied)
+
+    def _rejected_parts(self, cut: Sequence[StagedRows], load_id: str) -> Iterator[StagedRows]:
+        """Yields a part for the records that each cut part's source rejected: they land with it, in their own table."""
+        for part in cut:
+            rejected = self._stage.take_rejected(part.stream)
+            if rejected and self._rejected_rows is not None:
+                made = self._rejected_rows.part(self._runs[part.stream].planned, rejected, load_id)
+                if made is not None:
+                    yield made
 
     def _is_faulty(self, state: State, tied: Collection[StreamId]) -> bool:
         """True for a state of a faulty stream. It may cover no row, and yet a table that was to be replaced was not."""
@@ -240,7 +255,10 @@ class Loader:
     def _record_outcome(self, outcome: LoadOutcome) -> None:
         landed = {committed.stream: committed for committed in outcome.committed}
         for part in outcome.load.parts:
-            if part.stream in landed:
+            if part.stream not in self._runs:
+                if part.stream in outcome.refused and self._rejected_rows is not None:
+                    self._rejected_rows.warn(part.stream, outcome.refused[part.stream])
+            elif part.stream in landed:
                 self._runs[part.stream].outcome.record_commit(outcome.load.load_id, part, landed[part.stream])
             else:
                 self._runs[part.stream].record_refusal(part, outcome.refused[part.stream])

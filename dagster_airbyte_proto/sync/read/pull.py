@@ -30,6 +30,7 @@ from dagster_airbyte_proto.protocols.events import (
     LogLevel,
     PlainLine,
     RecordLine,
+    RejectedRecordEvent,
     SchemaEvent,
     StateEvent,
     StatusEvent,
@@ -202,6 +203,9 @@ class Pull:
         elif isinstance(event, ErrorEvent):
             self.lines.trace += 1
             self._on_error(event)
+        elif isinstance(event, RejectedRecordEvent):
+            self.lines.other += 1
+            self._on_rejected(event)
         elif isinstance(event, KeptValuesEvent):
             self.kept = event.values
         elif isinstance(event, EstimateEvent | AnalyticsEvent):
@@ -280,6 +284,14 @@ class Pull:
             self._scheduler.provide_targets()
             self._scheduler.count_bytes(len(lines))
             self._scheduler.poll()
+
+    def _on_rejected(self, event: RejectedRecordEvent) -> None:
+        self._log.write("WARN", f"stream {event.stream}: the connector rejected a record: {event.reason}")
+        if event.stream in self._runs:
+            self._stage.reject(event.stream, event.record, event.reason, event.kind)
+            self._scheduler.provide_targets()
+        else:
+            self._warn_unrequested(event.stream, "a rejected record")
 
     def _complete_by_version(self) -> None:
         """Marks streams as complete that sent their version after their last record, however other streams ended.

@@ -173,11 +173,12 @@ def test_a_checkpoint_is_an_object_of_the_components_own_kind(source: Component,
     )
 
 
-def test_rejected_records_are_reported_without_the_record_and_counted(source: Component) -> None:
+def test_rejected_records_are_reported_and_counted(source: Component) -> None:
     found = source.read('dlq users {"secret":1} too-long data;dlqs 9999;dlq users {} again data')
     rejected = [line for line in found.lines if line["type"] == "rejected"]
     assert len(rejected) == 10_000
-    assert rejected[0] == {"type": "rejected", "stream": "users", "name": "users", "message": "data: too-long"}
+    named = {"type": "rejected", "stream": "users", "name": "users"}
+    assert rejected[0] == {**named, "message": "data: too-long", "record": '{"secret":1}'}
     assert found.logged[:2] == ["dlq ok", "dlq error data/TOO_MANY_REJECTED"]
 
 

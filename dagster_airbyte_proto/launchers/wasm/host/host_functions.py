@@ -185,8 +185,7 @@ class HostFunctions:
             found = f"{MAX_REJECTED} records of this run are rejected already"
             raise refusal(ErrorCategory.DATA, "TOO_MANY_REJECTED", found)
         self.rejected += 1
-        # A source's record is in no line, for no log may have it. Another's is a row of ours, which is looked up.
-        shown = {"record": record} if ROLES[self._kind] != "source" and len(record) <= _MAX_RECORD_CHARACTERS else {}
+        shown = {"record": record} if len(record) <= _MAX_RECORD_CHARACTERS else {}
         self._write("rejected", name=stream[:_MAX_TEXT], message=f"{category}: {message}"[:_MAX_TEXT], **shown)
 
     def _state_get(self, scope: int, key: str) -> str | None:

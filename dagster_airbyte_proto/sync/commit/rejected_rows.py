@@ -1,0 +1,110 @@
+"""The table of rejected rows of a stream: the records that its source rejected, each with the reason.
+
+They land in the load that has the rows around them, so each is there once. The table only grows, and is made with the
+first of them. Where it refuses, the sync goes on: the records are counted in the report, and the log has their reasons.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.errors import ProtoError, TableError
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
+from dagster_airbyte_proto.model import PlannedStream, SchemaPolicy, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.schema.evolution import EvolutionRules
+from dagster_airbyte_proto.staging.files.open_part import SourceRejection
+from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
+from dagster_airbyte_proto.staging.files.staging_folder import (
+    StagingFolder,
+    create_folder,
+    file_name,
+    run_staging_folder,
+)
+from dagster_airbyte_proto.sync.engine import Engine
+
+NAMESPACE = "_rejected"
+_SCHEMA = pa.schema(
+    [
+        pa.field("_reason", pa.string(), metadata={"comment": "Why the source rejected the record"}),
+        pa.field("_row", pa.string(), metadata={"comment": "The record as JSON, as the source has it"}),
+        pa.field("_partition", pa.string(), metadata={"comment": "The partition of the sync"}),
+        pa.field("_load_id", pa.string(), metadata={"comment": "The load with which it came"}),
+        pa.field("_rejected_at", pa.timestamp("us", "UTC"), metadata={"comment": "When it came"}),
+    ]
+)
+
+
+class RejectedRows:
+    """Makes parts of loads of rejected records. `warn` is for what became of them if their table refuses."""
+
+    def __init__(self, engine: Engine, lease: Lease, partition: str, on_warning: Callable[[str], None]) -> None:
+        self._engine, self._lease, self._partition = engine, lease, partition
+        self._on_warning = on_warning
+        self._targets: dict[StreamId, TableTarget] = {}
+        self._files = 0
+
+    def part(self, planned: PlannedStream, rejected: Sequence[SourceRejection], load_id: str) -> StagedRows | None:
+        """Returns a part with these records, for the table of rejected rows; None if that refuses."""
+        stream = rejected_stream(planned.id)
+        try:
+            target = self._targets.get(stream) or self._prepared(stream)
+            return self._staged(stream, target, self._rows(planned, rejected, load_id))
+        except TableError as error:
+            self.warn(stream, error)
+            return None
+
+    def warn(self, stream: StreamId, error: ProtoError) -> None:
+        self._on_warning(f"the rejected records of stream {stream.name} are in no table: {error}")
+
+    def _prepared(self, stream: StreamId) -> TableTarget:
+        name = TableName(NAMESPACE, f"{self._lease.connection}__{stream.name}")
+        spec = TableSpec(
+            name,
+            _SCHEMA,
+            comment="Records that the source rejected",
+            evolution_rules=EvolutionRules(SchemaPolicy.FREEZE),
+        )
+        target = self._engine.tables.prepare(spec)
+        folder = run_staging_folder(target, self._lease.run_id)
+        self._engine.store.note_folders(self._lease, [folder])
+        create_folder(StagingFolder.at(folder, target.storage))
+        self._targets[stream] = target
+        return target
+
+    def _rows(self, planned: PlannedStream, rejected: Sequence[SourceRejection], load_id: str) -> pa.RecordBatch:
+        # A record has all fields, also those that the table must not have, or only as hashes.
+        is_shown = planned.shaping is None
+        columns = {
+            "_reason": [each.reason for each in rejected],
+            "_row": [each.record if is_shown else None for each in rejected],
+            "_partition": [self._partition or None] * len(rejected),
+            "_load_id": [load_id] * len(rejected),
+            "_rejected_at": [each.at_microseconds for each in rejected],
+        }
+        return pa.RecordBatch.from_pydict(columns, schema=_SCHEMA)
+
+    def _staged(self, stream: StreamId, target: TableTarget, rows: pa.RecordBatch) -> StagedRows:
+        self._files += 1
+        folder = StagingFolder.at(run_staging_folder(target, self._lease.run_id), target.storage)
+        name = file_name("rows", f"{NAMESPACE}_{stream.name}", os.urandom(4).hex(), self._files)
+        file = OpenFile(folder, name, target.schema)
+        file.write(rows)
+        return StagedRows(
+            stream=stream,
+            table=target.name,
+            write=WriteMode.APPEND,
+            files=(file.close(),),
+            rows=rows.num_rows,
+            added=rows.num_rows,
+            connection=self._lease.connection,
+            table_id=target.table_id,
+            read_whole=True,
+        )
+
+
+def rejected_stream(stream: StreamId) -> StreamId:
+    """Returns the name under which a load has the rejected records of a stream: no stream of a source is called so."""
+    return StreamId.of(str(stream), NAMESPACE)

@@ -1,0 +1,114 @@
+"""Records that a component rejects: counted, and in a table of their own, once, with the load that they belong to."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.testing import crash_points
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
+from tests.cli.components.test_component_syncs import CONFIG, checkpoint, rows_of, table
+from tests.cli.conftest import Place, until
+from tests.support.wasm import guests
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.everyday("test_they_are_counted_and_in_their_table")
+
+_SCRIPT = (
+    f'!ipc first;!dlq users {{"id":8}} bad data;!{checkpoint(3)};'
+    f'?dlq users {{"id":9}} worse schema;?dlq users nothing odd strange;?ipc second;?{checkpoint(5)}'
+)
+
+
+def _connect(place: Place, script: str = _SCRIPT, stream: dict[str, Any] | None = None, **written: Any) -> str:
+    (place.folder / "source.wasm").write_bytes(guests.built().read_bytes())
+    connector = {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "source.wasm"}}
+    streams = {"users": {"write": "append", **(stream or {})}}
+    file = place.connect({}, connector=connector, config={**CONFIG, "script_users": script}, streams=streams)
+    Path(file).write_text(json.dumps({**json.loads(Path(file).read_text()), **written}))
+    return file
+
+
+def _rejected(place: Place) -> list[tuple[str, str | None]]:
+    rows = FolderTables(place.folder / ".airbyte-proto" / "warehouse").rows(TableName("_rejected", "shop__users"))
+    return sorted((row["_reason"], row["_row"]) for row in rows.to_pylist())
+
+
+def test_they_are_counted_and_in_their_table(place: Place) -> None:
+    file = _connect(place)
+    users = place.json("sync", file)["streams"]["users"]
+    assert (users["emitted"], users["committed"], users["rejected"]) == (4, 3, 1)
+    assert users["rejections"] == {"rejected by the connector: data": 1}
+    shown = place.run("sync", file, "--verbose", "--json")
+    users = shown.json["streams"]["users"]
+    assert users["rejections"] == {"rejected by the connector: schema": 1, "rejected by the connector: other": 1}
+    assert _rejected(place) == [
+        ("data: bad", '{"id":8}'),
+        ("schema: worse", '{"id":9}'),
+        ("strange: odd", "nothing"),
+    ]
+    assert "the connector rejected a record: schema: worse" in shown.err and '{"id":9}' not in shown.err
+    assert table(place, "users") == rows_of(1, 2, 3, 4, 5)
+
+
+def test_a_load_of_nothing_else_has_them(place: Place) -> None:
+    users = place.json("sync", _connect(place, f"dlq users {{}} bad data;{checkpoint(1)}"))["streams"]["users"]
+    assert (users["emitted"], users["rejected"], users["state"]["id"]) == (1, 1, 1)
+    assert _rejected(place) == [("data: bad", "{}")]
+
+
+def test_of_a_stream_that_fails_only_those_before_its_state_are_there(place: Place) -> None:
+    before, behind = "dlq users {} before data", "dlq users {} behind data"
+    file = _connect(place, f"ipc first;{before};{checkpoint(3)};{behind};ipc second;fail")
+    users = place.json("sync", file, code=1)["streams"]["users"]
+    assert (users["committed"], users["emitted"]) == (3, 7)
+    assert _rejected(place) == [("data: before", "{}")]
+
+
+def test_of_a_shaped_stream_only_the_reasons_are_kept(place: Place) -> None:
+    place.json("sync", _connect(place, stream={"select": ["id"]}))
+    assert _rejected(place) == [("data: bad", None)]
+
+
+def test_a_relay_only_counts_them(place: Place) -> None:
+    granted = place.folder / "granted"
+    granted.mkdir()
+    (place.folder / "destination.wasm").write_bytes(guests.destination(granted))
+    launch = {"kind": "wasm", "path": "destination.wasm"}
+    to = {"connector": {"protocol": "rapidbyte", "launch": launch}, "config": {"commit_rows": "2"}}
+    users = place.json("sync", _connect(place, to=to))["streams"]["users"]
+    assert (users["status"], users["committed"], users["rejected"]) == ("complete", 3, 1)
+
+
+@pytest.mark.parametrize("point", ["load.announced:1", "table.committed:1", "load.committed:1", "load.promoted:1"])
+def test_after_a_kill_each_is_there_once(place: Place, point: str, tmp_path: Path) -> None:
+    Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")
+    script = f'!ipc first;!dlq users {{"id":8}} bad data;!{checkpoint(3)};dlq users {{"id":9}} worse data;ipc second;'
+    file = _connect(place, script + checkpoint(5), load={"max_bytes": 1})
+    log = tmp_path / "points"
+    died = subprocess.run([*crash_points.command(point, log), "sync", file], cwd=place.folder, check=False)
+    assert died.returncode == -signal.SIGKILL, log.read_text()
+    until(lambda: place.run("sync", file, "--json").code == 0)  # The dead run's lease has to run out first.
+    found = _rejected(place)
+    # Whoever goes on from a state, sends what comes behind it.
+    assert found[0] == ("data: bad", '{"id":8}') and set(found[1:]) == {("data: worse", '{"id":9}')}
+    rows = table(place, "users")
+    assert [row["id"] for row in rows][:3] == [1, 2, 3]
+    assert len(rows) == 3 + 2 * (len(found) - 1)
+
+
+@pytest.mark.spark
+def test_in_iceberg_they_are_rows_of_a_table(spark: "SparkSession", pier: Place) -> None:
+    file = _connect(pier)
+    for _ in range(2):
+        pier.json("sync", file)
+    found = spark.table(f"{pier.catalog}._rejected.shop__users").orderBy("_reason").collect()
+    assert [row["_reason"] for row in found] == ["data: bad", "schema: worse", "strange: odd"]
+    assert all(row["_load_id"] and row["_rejected_at"] for row in found)
