@@ -30,7 +30,7 @@ from dagster_airbyte_proto.sync.push.content.kept_scopes import KeptScopes
 from dagster_airbyte_proto.sync.push.content.rejected_records import RejectedRecords
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
-from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
+from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, ReadSize, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.push.written_batches import WrittenBatches, written_batches
@@ -38,6 +38,9 @@ from dagster_airbyte_proto.sync.state_server.served_values import ServedValues, 
 from dagster_airbyte_proto.transforms.transform import DROPPED
 
 _WAIT_SECONDS = 0.25
+_ARROW_ROWS = 100_000
+"""The rows of an Arrow batch, unless the connection names a number; `batch.bytes` mostly makes them fewer. Each batch
+is a transaction of the store, which costs as much as a megabyte."""
 _ACKNOWLEDGE_SECONDS = 0.5
 _DRAIN_SECONDS = 8.0
 _LAST_WORDS_SECONDS = 2.0
@@ -358,9 +361,11 @@ def _batches(context: DeliveryContext, plan: SealedPlan, storage: Storage, part:
     """The batches of a part, cut to the sizes that the connection names."""
     limits, rate = context.connection.batch, context.connection.rate
     max_rows = limits.rows
+    if context.destination.protocol.takes_batches and "rows" not in limits.model_fields_set:
+        max_rows = _ARROW_ROWS
     if rate is not None:
         max_rows = max(1, min(max_rows, int(rate.rows_per_second * limits.seconds)))
-    for batch in plan_batches(plan, storage, part.start, part.end):
+    for batch in plan_batches(plan, storage, part.start, part.end, ReadSize(max_rows, limits.bytes)):
         row_bytes = max(1, batch.rows.nbytes // batch.rows.num_rows)
         step = max(1, min(max_rows, limits.bytes // row_bytes))
         for place in range(0, batch.rows.num_rows, step):

@@ -13,6 +13,23 @@ from dagster_airbyte_proto.loads.storage import Storage
 _READ_ROWS = 10_000
 
 
+class ReadSize(NamedTuple):
+    """The most rows that are read at once, if they have no more bytes: 10,000 are read in any case."""
+
+    rows: int = _READ_ROWS
+    bytes: int = 0
+
+    def has_room(self, rows: int, size_bytes: int) -> bool:
+        return rows <= _READ_ROWS or (rows <= self.rows and size_bytes <= self.bytes)
+
+    def rows_of(self, parquet: pq.ParquetFile) -> int:
+        """The rows to read at once of this file, by their mean size."""
+        about = parquet.metadata
+        size_bytes: int = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+        mean_bytes = max(1, size_bytes // max(1, int(about.num_rows)))
+        return max(_READ_ROWS, min(self.rows, self.bytes // mean_bytes))
+
+
 class PlanBatch(NamedTuple):
     """Rows of a plan. The first has the position `start`."""
 
@@ -25,14 +42,20 @@ class PlanBatch(NamedTuple):
         return self.start + int(self.rows.num_rows)
 
 
-def plan_batches(plan: SealedPlan, storage: Storage, start: int, end: int) -> Iterator[PlanBatch]:
+def plan_batches(
+    plan: SealedPlan,
+    storage: Storage,
+    start: int,
+    end: int,
+    size: ReadSize = ReadSize(),  # noqa: B008 - it is frozen
+) -> Iterator[PlanBatch]:
     """Yields the rows of a plan from `start` up to `end`. Raises StagingError where its files are gone."""
     removals_begin = plan.rows_to_write
-    for rows in _rows(plan.files, storage, start, min(end, removals_begin)):
+    for rows in _rows(plan.files, storage, start, min(end, removals_begin), size):
         yield PlanBatch(start, _with_json(rows, plan.json_fields), is_removal=False)
         start += rows.num_rows
     first = max(start - removals_begin, 0)
-    for rows in _rows(plan.removal_files, storage, first, end - removals_begin):
+    for rows in _rows(plan.removal_files, storage, first, end - removals_begin, size):
         yield PlanBatch(removals_begin + first, rows, is_removal=True)
         first += rows.num_rows
 
@@ -46,17 +69,20 @@ def _with_json(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     return rows
 
 
-def _rows(files: Sequence[PlanFile], storage: Storage, start: int, end: int) -> Iterator[pa.RecordBatch]:
+def _rows(
+    files: Sequence[PlanFile], storage: Storage, start: int, end: int, size: ReadSize
+) -> Iterator[pa.RecordBatch]:
     """Joins the rows of small files, of which Spark writes many. Each batch is a transaction here, and often one at the
     destination."""
     waiting: list[pa.RecordBatch] = []
-    waiting_rows = 0
-    for rows in _rows_of_files(files, storage, start, end):
-        if waiting and waiting_rows + rows.num_rows > _READ_ROWS:
+    waiting_rows = waiting_bytes = 0
+    for rows in _rows_of_files(files, storage, start, end, size):
+        if waiting and not size.has_room(waiting_rows + rows.num_rows, waiting_bytes + rows.nbytes):
             yield from _joined(waiting)
-            waiting, waiting_rows = [], 0
+            waiting, waiting_rows, waiting_bytes = [], 0, 0
         waiting.append(rows)
         waiting_rows += rows.num_rows
+        waiting_bytes += rows.nbytes
     yield from _joined(waiting)
 
 
@@ -67,21 +93,23 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
     return joined
 
 
-def _rows_of_files(files: Sequence[PlanFile], storage: Storage, start: int, end: int) -> Iterator[pa.RecordBatch]:
+def _rows_of_files(
+    files: Sequence[PlanFile], storage: Storage, start: int, end: int, size: ReadSize
+) -> Iterator[pa.RecordBatch]:
     before = 0
     for file in files:
         first, last = max(start - before, 0), min(end - before, file.rows)
         before += file.rows
         if first < last:
-            yield from _rows_of_file(file, storage, first, last)
+            yield from _rows_of_file(file, storage, first, last, size)
 
 
-def _rows_of_file(file: PlanFile, storage: Storage, first: int, last: int) -> Iterator[pa.RecordBatch]:
+def _rows_of_file(file: PlanFile, storage: Storage, first: int, last: int, size: ReadSize) -> Iterator[pa.RecordBatch]:
     doing, place = "reading the plan of a push", 0
     try:
         filesystem, path = storage.at(file.path)
         with filesystem.open_input_file(path) as opened, pq.ParquetFile(opened) as parquet:
-            for rows in parquet.iter_batches(_READ_ROWS):
+            for rows in parquet.iter_batches(size.rows_of(parquet)):
                 kept = rows.slice(
                     max(first - place, 0), max(min(last - place, rows.num_rows) - max(first - place, 0), 0)
                 )
