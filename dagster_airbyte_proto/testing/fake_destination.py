@@ -5,6 +5,7 @@ It writes records to a file, a line each, and puts them there before it sends th
 - `path`: the file. `echo`: `each` state at once, `end`: the last one at the end, `never`.
 - `form`: `envelope`, `bare`, `twice` or `stranger`, as destinations of Airbyte send states back.
 - `dies_after`, `hangs_after`, `closes_after`: so many records; once only where `once` names a file that it then makes.
+- `lags`: it takes so many seconds for each record.
 - `miscounts`: the `destinationStats` of each state say that one record was read.
 - `rejects`: records whose field `bad` is true are counted in `destinationStats` and not written.
 - `operations`: the catalog that it answers `discover` with. Without them it knows no such command.
@@ -83,6 +84,7 @@ class _Destination:
 
     def _take(self, message: dict[str, Any]) -> None:
         self._records += 1
+        time.sleep(self._config.get("lags", 0))
         if self._records == self._config.get("dies_after", 0) and self._has_turn():
             self._flush([])
             os._exit(7)

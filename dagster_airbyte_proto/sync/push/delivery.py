@@ -358,18 +358,24 @@ class ProcessDelivery:
 
 
 def _batches(context: DeliveryContext, plan: SealedPlan, storage: Storage, part: RowRange) -> Iterator[PlanBatch]:
-    """The batches of a part, cut to the sizes that the connection names."""
+    """The batches of a part, cut to the sizes that the connection names. A batch has as many rows as the destination
+    takes in `seconds`, at the pace at which it took the one before."""
     limits, rate = context.connection.batch, context.connection.rate
     max_rows = limits.rows
     if context.destination.protocol.takes_batches and "rows" not in limits.model_fields_set:
         max_rows = _ARROW_ROWS
     if rate is not None:
         max_rows = max(1, min(max_rows, int(rate.rows_per_second * limits.seconds)))
+    paced_rows = float(max_rows)
     for batch in plan_batches(plan, storage, part.start, part.end, ReadSize(max_rows, limits.bytes)):
         row_bytes = max(1, batch.rows.nbytes // batch.rows.num_rows)
-        step = max(1, min(max_rows, limits.bytes // row_bytes))
-        for place in range(0, batch.rows.num_rows, step):
-            yield PlanBatch(batch.start + place, batch.rows.slice(place, step), batch.is_removal)
+        place = 0
+        while place < batch.rows.num_rows:
+            rows = batch.rows.slice(place, max(1, int(min(max_rows, paced_rows, limits.bytes // row_bytes))))
+            began_at = time.monotonic()
+            yield PlanBatch(batch.start + place, rows, batch.is_removal)
+            place += rows.num_rows
+            paced_rows = rows.num_rows * limits.seconds / max(time.monotonic() - began_at, 1e-6)
 
 
 def _asset(plan: SealedPlan) -> str:

@@ -1,4 +1,4 @@
-"""Pushes beside another run of their connection, and with a full disk here or at the destination."""
+"""Pushes to a slow destination, beside another run of their connection, and with a full disk here or there."""
 
 import os
 import time
@@ -19,6 +19,22 @@ def table(quick_folder: Path) -> PushedTable:
     pushed = PushedTable(quick_folder, mode="mirror")
     pushed.fill([person(number) for number in range(1, 24)])
     return pushed
+
+
+@pytest.mark.nightly
+def test_a_batch_ends_by_its_rows_its_bytes_or_the_seconds_that_it_takes(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(number, f"{number:0100000}") for number in range(60)])  # The pipe to it holds ten rows at most.
+    table.config["lags"] = 0.01
+    batches = []
+    for more in ({}, {"bytes": 1_250_000}, {"seconds": 0.1}):
+        table.options["batch"], table.faults = {"rows": 30, **more}, CallFaults({})
+        assert table.contacts(is_full=True).acknowledged == 60
+        batches.append(table.faults.calls["announce_rows"])
+    by_rows, by_bytes, by_seconds = batches
+    assert by_rows == 2
+    assert by_bytes == 5
+    assert 2 < by_seconds < 60
 
 
 def test_two_pushes_of_a_connection_do_not_run_at_once(table: PushedTable) -> None:
