@@ -63,7 +63,8 @@ class Engine:
         self._deployment = deployment
         self._stop_grace_seconds = stop_grace_seconds
         self.answer_cache = answer_cache or AnswerCache(settings.catalogs_folder)
-        self._store = store
+        self._given_store = store
+        self._own_store: SqlStore | None = None
         self._given_tables = tables
         self._given_session = session
         self._tables: Future[TableWriter] | None = None
@@ -76,9 +77,11 @@ class Engine:
 
     @property
     def store(self) -> DeliveryStore:
-        if self._store is None:
-            self._store = SqlStore(self.settings.state_url)
-        return self._store
+        if self._given_store is not None:
+            return self._given_store
+        if self._own_store is None:
+            self._own_store = SqlStore(self.settings.state_url)
+        return self._own_store
 
     @property
     def tables(self) -> TableWriter:
@@ -211,13 +214,15 @@ class Engine:
         )
 
     def close(self) -> None:
-        """Closes the tables that the engine opened.
+        """Closes the tables and the store that the engine opened.
 
         Does not wait for tables that are still being opened: callers that wait for them get CancelledError, and the
         tables are closed once they are open, unless the process ends before.
         """
         if self._tables is not None and not self._tables.cancel() and self._tables.exception() is None:
             self._tables.result().close()
+        if self._own_store is not None:
+            self._own_store.close()
 
     def __enter__(self) -> "Engine":
         return self

@@ -221,8 +221,10 @@ class Database:
         }
         connect_args = {name: value for name, value in arguments.items() if name not in self._url.query}
         try:
+            # One stays open, and others come and go with their transactions: a server has a hundred by default, and 50
+            # processes with two each were refused.
             return create_engine(
-                self._url, hide_parameters=True, pool_pre_ping=True, pool_size=2, connect_args=connect_args
+                self._url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=connect_args
             )
         except (NoSuchModuleError, ModuleNotFoundError) as error:
             raise self._config_error(
