@@ -143,6 +143,14 @@ class AnalyticsEvent(NamedTuple):
     value: str
 
 
+class MetricEvent(NamedTuple):
+    """A number that the connector measured. A total adds up over the events of its name."""
+
+    name: str
+    value: float
+    is_total: bool = False
+
+
 class KeptValuesEvent(NamedTuple):
     """The values that the connector keeps and that belong to no stream, by their scopes. It ended well."""
 
@@ -200,5 +208,5 @@ class PlainLine(NamedTuple):
 Event = (
     RecordLine | StateEvent | SchemaEvent | VersionEvent | BatchEvent | LogEvent | ErrorEvent | EstimateEvent
     | StatusEvent | AnalyticsEvent | ConfigEvent | SpecEvent | CheckEvent | CatalogEvent | OperationsEvent
-    | KeptValuesEvent | RejectedRecordEvent | UnknownEvent | PlainLine
+    | KeptValuesEvent | MetricEvent | RejectedRecordEvent | UnknownEvent | PlainLine
 )  # fmt: skip

@@ -164,6 +164,7 @@ def _report(context: SyncContext, plan: SyncPlan, prepared: PreparedSync, outcom
             signal=ended.signal if ended else None,
             errors=tuple(source.mask.text(error) for error in pull.errors),
             version=source.identity,
+            metrics=pull.metrics,
         ),
         seconds=Seconds(0.0, pull.seconds_waiting, pull.seconds_staging, prepared.loader.seconds_committing),
         error=source.mask.text(str(fatal)) if fatal else None,

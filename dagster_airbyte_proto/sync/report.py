@@ -90,13 +90,15 @@ class LineCounts(msgspec.Struct):
 
 
 class ConnectorReport(msgspec.Struct, frozen=True):
-    """The end of the connector's process, and the errors that it sent."""
+    """The end of the connector's process, and the errors and metrics that it sent: of a metric its total, or its last
+    value."""
 
     exit_code: int | None = None
     seconds: float = 0.0
     signal: int | None = None
     errors: tuple[str, ...] = ()
     version: str = ""
+    metrics: Mapping[str, float] = {}
 
 
 class Seconds(msgspec.Struct):

@@ -21,6 +21,7 @@ A destination's input has lines too, with batches between them: a `batch` says a
 """
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
@@ -39,6 +40,7 @@ from dagster_airbyte_proto.protocols.events import (
     KeptValuesEvent,
     LogEvent,
     LogLevel,
+    MetricEvent,
     PlainLine,
     RejectedRecordEvent,
     SpecEvent,
@@ -97,6 +99,8 @@ class InputLine(msgspec.Struct, frozen=True):
 
 INPUT_LINE = msgspec.json.Decoder(InputLine)
 _LINE = msgspec.json.Decoder(_Line)
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+_MAX_METRIC_NAME = 200
 
 
 def line(kind: str, **parts: Any) -> bytes:
@@ -199,6 +203,21 @@ def _log(found: _Line, _: StreamId | None) -> Event:
     return LogEvent(_LEVELS[found.level] if 0 <= found.level < len(_LEVELS) else LogLevel.TRACE, found.message)
 
 
+def _metric(found: _Line, _: StreamId | None) -> Event:
+    """A metric: `{"name", "value"}`. The value is a number, or says its type: `{"type": "counter", "value": 3}`."""
+    try:
+        payload = _OBJECT.decode(found.message)
+    except (msgspec.DecodeError, RecursionError):
+        payload = {}
+    name, value, kind = payload.get("name"), payload.get("value"), payload.get("type")
+    if isinstance(value, dict):
+        value, kind = value.get("value"), value.get("type")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    if not isinstance(name, str) or not name or not is_number:
+        return AnalyticsEvent("metric", found.message)
+    return MetricEvent(name[:_MAX_METRIC_NAME], float(value), kind == "counter")
+
+
 def _rejected(found: _Line, stream: StreamId | None) -> Event:
     """A record that a source rejected. It is for the table of rejected rows: no log may have it."""
     if stream is None:
@@ -218,7 +237,7 @@ _READERS: Mapping[str, Callable[[_Line, StreamId | None], Event]] = MappingProxy
         "checkpoint": _checkpoint,
         "error": _error,
         "log": _log,
-        "metric": lambda found, _: AnalyticsEvent("metric", found.message),
+        "metric": _metric,
         "rejected": _rejected,
         "kept": lambda found, _: KeptValuesEvent(found.kept),
     }

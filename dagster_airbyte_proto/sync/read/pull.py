@@ -28,6 +28,7 @@ from dagster_airbyte_proto.protocols.events import (
     KeptValuesEvent,
     LogEvent,
     LogLevel,
+    MetricEvent,
     PlainLine,
     RecordLine,
     RejectedRecordEvent,
@@ -85,6 +86,7 @@ class Pull:
         self.lines = LineCounts()
         self.errors: list[str] = []
         self.warnings: list[str] = []
+        self.metrics: dict[str, float] = {}
         self.kept: Mapping[str, Mapping[str, str]] = {}
         self.was_cancelled = False
         self.exit: ExitReport | None = None
@@ -208,9 +210,11 @@ class Pull:
             self._on_rejected(event)
         elif isinstance(event, KeptValuesEvent):
             self.kept = event.values
-        elif isinstance(event, EstimateEvent | AnalyticsEvent):
+        elif isinstance(event, EstimateEvent | AnalyticsEvent | MetricEvent):
             self.lines.trace += 1
             self._log.write("DEBUG", repr(event))
+            if isinstance(event, MetricEvent):
+                self._add_metric(event)
         elif isinstance(event, ConfigEvent):
             self.lines.other += 1
             self._configs.receive(event)
@@ -284,6 +288,11 @@ class Pull:
             self._scheduler.provide_targets()
             self._scheduler.count_bytes(len(lines))
             self._scheduler.poll()
+
+    def _add_metric(self, event: MetricEvent) -> None:
+        if event.name in self.metrics or len(self.metrics) < MAX_NAMES:
+            before = self.metrics.get(event.name, 0.0) if event.is_total else 0.0
+            self.metrics[event.name] = before + event.value
 
     def _on_rejected(self, event: RejectedRecordEvent) -> None:
         self._log.write("WARN", f"stream {event.stream}: the connector rejected a record: {event.reason}")

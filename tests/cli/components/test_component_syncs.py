@@ -198,6 +198,17 @@ def test_hints_of_the_connection_are_in_the_context(place: Place) -> None:
     assert '"effective_parallelism":4' in log and '"partition_strategy":"range"' in log
 
 
+def test_metrics_are_in_the_report(place: Place) -> None:
+    counted = [
+        '{"name":"pages","value":{"type":"counter","value":2}}',
+        '{"name":"lag","value":7}',
+        '{"name":"lag","value":5.5}',
+    ]
+    script = ";".join(f"metric {each}" for each in (*counted, counted[0], '{"name":"odd","value":"x"}', "[]"))
+    report = place.json("sync", _connect(place, script_orders=script), "--streams", "orders")
+    assert report["connector"]["metrics"] == {"pages": 4.0, "lag": 5.5}
+
+
 def test_a_broken_batch_fails_its_stream_alone(place: Place) -> None:
     file = _connect(place, script_users="ipc broken", broken="00ff", script_orders="ipc first")
     report = place.json("sync", file, code=1)
