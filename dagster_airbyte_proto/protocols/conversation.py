@@ -74,7 +74,8 @@ class ReadRequest(NamedTuple):
     """A request to read some `streams` of the `available` ones.
 
     `fields` names the fields to read of a stream. A stream that is missing from it is read with all its fields. `kept`
-    are the values that the connector kept and that belong to no stream, by their scopes.
+    are the values that the connector kept and that belong to no stream, by their scopes. With `dry_run_records` nothing
+    of what comes will land: a connector that can do so sends no more than so many records of each stream.
     """
 
     config: Mapping[str, Any]
@@ -84,6 +85,7 @@ class ReadRequest(NamedTuple):
     available: tuple[Stream, ...] = ()
     fields: Mapping[StreamId, frozenset[str]] = {}
     kept: Mapping[str, Mapping[str, str]] = {}
+    dry_run_records: int | None = None
 
 
 class Conversation(Protocol):

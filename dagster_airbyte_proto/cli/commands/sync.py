@@ -13,6 +13,8 @@ from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import progress_view, size_text
 
 if TYPE_CHECKING:
+    from dagster_airbyte_proto.connection import Connection
+    from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
     from dagster_airbyte_proto.sync.report import StreamReport, SyncReport
 
 _COLUMNS = ("stream", "status", "table", "emitted", "committed")
@@ -25,6 +27,10 @@ _COLUMNS_IF_NOT_ZERO = ("uncommitted", "rejected", "unknown", "changed", "delete
 @click.option("--refresh", is_flag=True, help="Read everything from the start, as a new generation.")
 @click.option("--merge", is_flag=True, help="With --refresh: keep the existing rows, and append or upsert.")
 @click.option("--retry-unknown", is_flag=True, help="Of a relay: send the rows again of which nobody knows.")
+@click.option("--plan", "only_plans", is_flag=True, help="Land nothing: show the first rows that would be read.")
+@click.option(
+    "--sample", type=click.IntRange(1, 1000), default=3, show_default=True, help="With --plan: rows of each stream."
+)
 @partition_options
 def sync(
     call: Call,
@@ -33,6 +39,8 @@ def sync(
     refresh: bool,
     merge: bool,
     retry_unknown: bool,
+    only_plans: bool,
+    sample: int,
     partition: str | None,
     window: tuple[str, ...],
 ) -> Answer:
@@ -52,6 +60,8 @@ def sync(
         retries_unknown=retry_unknown,
     )
     cancel = threading.Event()
+    if only_plans:
+        return _planned(call, connection, request, sample, cancel)
     with (
         call.engine() as engine,
         progress_view(connection.name, is_verbose=call.is_verbose) as watcher,
@@ -59,6 +69,32 @@ def sync(
     ):
         report = sync_connection(engine, connection, request, RunOptions(cancel, watcher))
     return Answer(report.as_json(), (*report_parts(report),), _exit_code(report))
+
+
+def _planned(
+    call: Call, connection: "Connection", request: "SyncRequest", sample: int, cancel: threading.Event
+) -> Answer:
+    from dagster_airbyte_proto.sync.read.dry_run import dry_run
+
+    with call.engine() as engine, cancelling(cancel, lambda: True):
+        streams = dry_run(engine, connection, request, sample, cancel)
+    is_complete = not cancel.is_set() and all(each.error is None for each in streams.values())
+    status = "cancelled" if cancel.is_set() else "complete" if is_complete else "failed"
+    parts: list[str | Grid] = []
+    for name, stream in streams.items():
+        parts.append(f"{name}: {counted(len(stream.samples), 'row')} for {stream.table}; nothing has landed")
+        if stream.samples:
+            columns = list(stream.samples[0])
+            parts.append(Grid(columns, [[str(row[column]) for column in columns] for row in stream.samples]))
+        parts += [f"{name}: {_rejected_text(rows, reason)}" for reason, rows in stream.rejections.items()]
+        parts += [f"error: {name}: {stream.error}"] if stream.error else []
+    value = {
+        "connection": connection.name,
+        "status": status,
+        "is_plan": True,
+        "streams": {name: stream.as_json() for name, stream in streams.items()},
+    }
+    return Answer(value, tuple(parts), {"complete": 0, "cancelled": CANCELLED}.get(status, 1))
 
 
 @command_in(program, "recover")

@@ -16,7 +16,7 @@ from dagster_airbyte_proto.launchers.wasm.session import CallTookTooLong, Compon
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ErrorCategory, ReportedError
-from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE, RUNS, RUNS_FILE, STREAM_SCOPE
+from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE, RUNS, RUNS_FILE, STREAM_SCOPE, StreamToRun
 
 _END_SECONDS = 10.0
 
@@ -66,7 +66,7 @@ def _write(invocation: Invocation, session: ComponentSession, host: HostFunction
     (run,) = RUNS.decode(invocation.files[RUNS_FILE])
     host.begin(run.stream, run.values)
     yield messages.line("started", stream=run.stream)
-    answer = yield from session.call_patiently("run", opened, _run_request(str(invocation.verb), run.context))
+    answer = yield from session.call_patiently("run", opened, _run_request(str(invocation.verb), run))
     if isinstance(answer, ReportedError):
         yield _error(answer, run.stream)
     else:
@@ -125,7 +125,7 @@ def _read(invocation: Invocation, session: ComponentSession, host: HostFunctions
     for run in RUNS.decode(invocation.files[RUNS_FILE]):
         host.begin(run.stream, run.values, json.dumps(run.checkpoint))
         yield messages.line("started", stream=run.stream)
-        answer = yield from session.call_patiently("run", opened, _run_request("read", run.context))
+        answer = yield from session.call_patiently("run", opened, _run_request("read", run))
         if isinstance(answer, ReportedError):
             yield _error(answer, run.stream)
             is_well = False
@@ -143,9 +143,10 @@ def _read(invocation: Invocation, session: ComponentSession, host: HostFunctions
     yield from _closed(session, opened)
 
 
-def _run_request(phase: str, context: Mapping[str, Any]) -> Mapping[str, Any]:
-    written = json.dumps(context, separators=(",", ":"), ensure_ascii=False)
-    return {"phase": phase, "stream-context-json": written, "dry-run": False, "max-records": None}
+def _run_request(phase: str, run: StreamToRun) -> Mapping[str, Any]:
+    written = json.dumps(run.context, separators=(",", ":"), ensure_ascii=False)
+    records = run.dry_run_records
+    return {"phase": phase, "stream-context-json": written, "dry-run": records is not None, "max-records": records}
 
 
 def _closed(session: ComponentSession, opened: int) -> Steps:

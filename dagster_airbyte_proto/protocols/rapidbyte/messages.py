@@ -209,11 +209,10 @@ def _metric(found: _Line, _: StreamId | None) -> Event:
         payload = _OBJECT.decode(found.message)
     except (msgspec.DecodeError, RecursionError):
         payload = {}
-    name, value, kind = payload.get("name"), payload.get("value"), payload.get("type")
-    if isinstance(value, dict):
-        value, kind = value.get("value"), value.get("type")
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    if not isinstance(name, str) or not name or not is_number:
+    name, given = payload.get("name"), payload.get("value")
+    typed = given if isinstance(given, dict) else {"value": given, "type": payload.get("type")}
+    value, kind = typed.get("value"), typed.get("type")
+    if not isinstance(name, str) or not isinstance(value, int | float) or not isfinite(value):
         return AnalyticsEvent("metric", found.message)
     return MetricEvent(name[:_MAX_METRIC_NAME], float(value), kind == "counter")
 

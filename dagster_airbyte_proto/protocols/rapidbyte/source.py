@@ -31,13 +31,14 @@ STREAM_SCOPE = "stream/"
 
 class StreamToRun(msgspec.Struct, frozen=True):
     """A stream to run, with its context as the connector gets it, its last checkpoint, and the values that it kept for
-    the stream. It may be read in so many `partitions` side by side."""
+    the stream. It may be read in so many `partitions` side by side. In a dry run it sends at most so many records."""
 
     stream: str
     context: Mapping[str, Any]
     values: Mapping[str, str] = {}
     checkpoint: Mapping[str, Any] = {}
     partitions: int = 1
+    dry_run_records: int | None = None
 
 
 RUNS = msgspec.json.Decoder(tuple[StreamToRun, ...])
@@ -80,7 +81,8 @@ class RapidbyteSource:
                 checkpoint_of(states.get(planned.id)).values
                 or request.kept.get(f"{STREAM_SCOPE}{planned.id.name}", {}),
                 checkpoint_of(states.get(planned.id)).payload,
-                self._partitions if planned.read is ReadMode.FULL_REFRESH else 1,
+                self._partitions if planned.read is ReadMode.FULL_REFRESH and request.dry_run_records is None else 1,
+                request.dry_run_records,
             )
             for planned in request.streams
         ]

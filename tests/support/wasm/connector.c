@@ -37,6 +37,8 @@ EXPORT("discover") void *discover(u64 session) {
 #endif
 
 static volatile u32 sink;
+static u32 is_dry, has_limit;
+static u64 limit;
 __attribute__((noinline)) static u32 recurse(u32 n) { volatile u32 here[64]; here[n & 63] = n; return recurse(n + 1) + here[(n + 1) & 63]; }
 static void say(text op, text what) {
     text all = joined(joined(op, TEXT(" ")), what);
@@ -209,6 +211,7 @@ static void one(text op, text a, text context) {
     }
     else if (same(op, TEXT("flood"))) { u64 times = number(word(&rest, ' ')); flood(times, number(rest)); }
     else if (same(op, TEXT("context"))) say(op, context);
+    else if (same(op, TEXT("limits"))) say(op, joined(is_dry ? TEXT("dry ") : TEXT(""), has_limit ? number_text(limit) : TEXT("none")));
     else if (same(op, TEXT("opens"))) say(op, number_text(opens));
     else if (same(op, TEXT("trap"))) __builtin_trap();
     else if (same(op, TEXT("spin"))) for (;;) sink++;
@@ -221,6 +224,7 @@ static void one(text op, text a, text context) {
 // run: the session, then the flat run-request
 EXPORT("run") void *run(u64 session, u32 phase, const char *ctx, u32 ctx_n, u32 dry, u32 has_max, u64 max) {
     u8 *mark = top;
+    is_dry = dry; has_limit = has_max; limit = max;
     text context = {ctx, ctx_n}, name = find(context, TEXT("\"stream_name\":\"")), script;
     batches = bytes = 0;
     name = word(&name, '"');
