@@ -19,6 +19,8 @@ _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 _BASE = ".base"
 _DUMP_TIMEOUT_SECONDS = 60
 _KEEP_SECONDS = 30 * 24 * 3600
+_KEEP_FILES = 12
+"""Of 200 MB each. Every virtual environment has its own, and machines that build software make new ones all day."""
 
 
 @contextmanager
@@ -91,6 +93,8 @@ def _take_over(archive: Path) -> None:
 
 
 def _remove_old(cache: Path) -> None:
-    for file in cache.glob("spark-*.*"):
-        if file.stat().st_mtime < time.time() - _KEEP_SECONDS:
+    """Removes what was not used for long, and all but what was used last."""
+    used = sorted(((file.stat().st_mtime, file) for file in cache.glob("spark-*.*")), reverse=True)
+    for number, (time_used, file) in enumerate(used):
+        if number >= _KEEP_FILES or time_used < time.time() - _KEEP_SECONDS:
             file.unlink(missing_ok=True)

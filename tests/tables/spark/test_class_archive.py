@@ -1,5 +1,6 @@
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pyspark
@@ -65,3 +66,16 @@ def test_without_a_place_for_it_the_jvm_starts_all_the_same(tmp_path: Path) -> N
     cache.write_text("a file")
     with class_archive(cache, home, _JARS) as options:
         assert options == ()
+
+
+def test_of_many_archives_those_that_were_used_last_stay(tmp_path: Path) -> None:
+    home, cache = java_home(tmp_path, os.environ), tmp_path / "cache"
+    cache.mkdir()
+    now = time.time()
+    for number in range(20):
+        file = cache / f"spark-{number:016x}.jsa"
+        file.write_bytes(b"classes")
+        os.utime(file, (now - number, now - number))
+    with class_archive(cache, home, _JARS):
+        pass
+    assert {file.name for file in cache.glob("*.jsa")} == {f"spark-{number:016x}.jsa" for number in range(12)}
