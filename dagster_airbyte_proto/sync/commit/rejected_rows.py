@@ -12,7 +12,6 @@ import pyarrow as pa
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import ProtoError, TableError
 from dagster_airbyte_proto.loads.load import StagedRows
-from dagster_airbyte_proto.loads.plan_query import PARTITION
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import PlannedStream, SchemaPolicy, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
@@ -27,12 +26,13 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
 from dagster_airbyte_proto.sync.engine import Engine
 
 NAMESPACE = "_rejected"
-# PARTITION is as in delivered tables. Iceberg reads no table with a column `_partition`: that is one of its own.
+# Not `_partition`: Iceberg has a column of that name in every table, and reads none that has another.
+_PARTITION = "_synced_partition"
 _SCHEMA = pa.schema(
     [
         pa.field("_reason", pa.string(), metadata={"comment": "Why the source rejected the record"}),
         pa.field("_row", pa.string(), metadata={"comment": "The record as JSON, as the source has it"}),
-        pa.field(PARTITION, pa.string(), metadata={"comment": "The partition of the sync"}),
+        pa.field(_PARTITION, pa.string(), metadata={"comment": "The partition of the sync"}),
         pa.field("_load_id", pa.string(), metadata={"comment": "The load with which it came"}),
         pa.field("_rejected_at", pa.timestamp("us", "UTC"), metadata={"comment": "When it came"}),
     ]
@@ -82,7 +82,7 @@ class RejectedRows:
         columns = {
             "_reason": [each.reason for each in rejected],
             "_row": [each.record if is_shown else None for each in rejected],
-            PARTITION: [self._partition or None] * len(rejected),
+            _PARTITION: [self._partition or None] * len(rejected),
             "_load_id": [load_id] * len(rejected),
             "_rejected_at": [each.at_microseconds for each in rejected],
         }
