@@ -4,6 +4,7 @@ import json
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -56,6 +57,25 @@ def meeting(folder: Path, number: int) -> list[str]:
     return [sys.executable, str(script), str(place), str(number)]
 
 
+def waiting(folder: Path, seconds: float) -> list[str]:
+    """A source that waits before it sends the first record."""
+    script = folder / "waiting.py"
+    begun = f'time.sleep({seconds} if "read" in sys.argv else 0)'
+    script.write_text(
+        f"import runpy, sys, time\n{begun}\nrunpy.run_path({fake_source.__file__!r}, run_name='__main__')\n"
+    )
+    return [sys.executable, str(script)]
+
+
+def _kept_in(kind: str, place: Shop, request: pytest.FixtureRequest) -> Shop:
+    """The place, with its state in SQLite or in PostgreSQL."""
+    if kind == "postgres":
+        url = request.getfixturevalue("postgres_server").new_store()
+        place.store = SqlStore(url)
+        place.settings_written["state_url"] = url
+    return place
+
+
 def offered(place: Shop, counts: dict[str, int]) -> None:
     partitioned(place)
     for key, count in counts.items():
@@ -70,11 +90,7 @@ def at_once(keys: Sequence[str], sync: Callable[[str], SyncReport]) -> list[Sync
 
 @pytest.mark.parametrize("kept_in", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_ten_partitions_at_once_are_exact_twice(kept_in: str, shop: OpenShop, request: pytest.FixtureRequest) -> None:
-    place = shop(write="append_dedup", max_bytes=1)
-    if kept_in == "postgres":
-        url = request.getfixturevalue("postgres_server").new_store()
-        place.store = SqlStore(url)
-        place.settings_written["state_url"] = url
+    place = _kept_in(kept_in, shop(write="append_dedup", max_bytes=1), request)
     place.more["parallel"] = 10
     options = RunOptions(threading.Event(), lease_wait_seconds=60)
     for turn in (1, 2):
@@ -88,6 +104,49 @@ def test_ten_partitions_at_once_are_exact_twice(kept_in: str, shop: OpenShop, re
         assert set(states(place)) == set(KEYS)
         assert place.store.current_leases("shop") == []
         assert place.loose_files() == []
+
+
+@pytest.mark.nightly
+def test_partitions_at_once_are_exact_on_executors(shop: OpenShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, keys = shop(write="append_dedup", max_bytes=1), KEYS[:4]
+    monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(place.folder / "executor"))
+    place.more |= {"parallel": len(keys), "run_on": "executors"}
+    options = RunOptions(threading.Event(), lease_wait_seconds=60)
+    for turn in (1, 2):
+        place.program = meeting(place.folder / str(turn), len(keys))
+        counts = {key: number + 5 * turn for number, key in enumerate(keys)}
+        offered(place, counts)
+        reports = at_once(keys, lambda key: place.sync(SyncRequest(slice=Slice(key)), options))
+        assert [report.status for report in reports] == [SyncStatus.COMPLETE] * len(keys)
+        assert ids(place) == {key: list(range(count)) for key, count in counts.items()}
+        assert set(states(place)) == set(keys)
+        assert place.store.current_leases("shop") == []
+        assert place.loose_files() == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kept_in", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_eight_partitions_of_a_source_that_waits_take_a_third_of_the_time(
+    kept_in: str, shop: OpenShop, request: pytest.FixtureRequest
+) -> None:
+    place, keys = _kept_in(kept_in, shop(write="append_dedup"), request), KEYS[:8]
+    place.more["parallel"] = len(keys)
+    place.program = waiting(place.folder, 5.0)
+    counts = dict.fromkeys(keys, 5)
+    offered(place, counts)
+
+    def sync(key: str) -> SyncReport:
+        return place.sync(SyncRequest(slice=Slice(key)))
+
+    sync(keys[0])  # From now on the catalog is known.
+    began = time.monotonic()
+    one_by_one = [sync(key) for key in keys]
+    between = time.monotonic()
+    together = at_once(keys, sync)
+    ended = time.monotonic()
+    assert [report.status for report in (*one_by_one, *together)] == [SyncStatus.COMPLETE] * 16
+    assert ids(place) == {key: list(range(count)) for key, count in counts.items()}
+    assert ended - between < (between - began) / 3
 
 
 @pytest.mark.spark
