@@ -1,6 +1,7 @@
 """Syncs on executors: here processes of this machine, which know no more of the driver than those of a cluster."""
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import psutil
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ConfigError, ConnectorError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 from dagster_airbyte_proto.points import POINTS
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
@@ -20,6 +21,7 @@ from dagster_airbyte_proto.tables.tasks import TaskRunner
 from dagster_airbyte_proto.testing.folder.process_tasks import ProcessTasks
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.sync.cluster.armed_tasks import ArmedTasks
+from tests.sync.cluster.cut_network import CutOffTasks
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import SECRET, CancelAfter, Shop, until
 
@@ -142,6 +144,45 @@ def test_executors_that_do_not_share_the_warehouse_are_refused_before_rows_are_s
     assert report.status == "failed"
     assert "is another folder there than on the driver" in str(report.error or report.streams["users"].error)
     assert place.column("users") == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("reaches_driver", [False, True], ids=["request lost", "answer lost"])
+@pytest.mark.parametrize("cut_at", [1, 9, 17, 25, 33, 41])
+def test_a_network_that_breaks_loses_and_doubles_nothing(place: Shop, cut_at: int, reaches_driver: bool) -> None:
+    place.offer(_USERS)
+    tasks = CutOffTasks(cut_at, reaches_driver=reaches_driver)
+    with suppress(ProtoError):
+        _OnExecutors(place, tasks).sync()
+    assert tasks.network.has_cut
+    place.more = {}
+    report = place.sync_of(_USERS)
+    assert report.status == "complete"
+    assert place.column("users") == list(range(20))
+    assert place.positions() == {"users": 20}
+    assert len(set(place.landed("users"))) == len(place.landed("users"))
+    assert place.loose_files() == []
+
+
+@pytest.mark.nightly
+def test_two_attempts_side_by_side_land_each_row_once(place: Shop) -> None:
+    class Speculating(ProcessTasks):
+        """Starts a second attempt beside the first once it has landed rows, and lets both work on."""
+
+        def run(self, task: Any, count: int, tag: str) -> str:
+            first = threading.Thread(target=super().run, args=(task, count, f"{tag}-first"))
+            first.start()
+            until(lambda: len(place.landed("users")) >= 1, "the first load")
+            failure = super().run(_Second(task), count, tag)
+            first.join()
+            return failure
+
+    place.offer({"streams": {"users": {"records": 20_000}}, "state_every": 200})
+    report = _OnExecutors(place, Speculating(1)).sync()
+    assert report.status == "complete"
+    assert place.column("users") == list(range(20_000))
+    assert len(set(place.landed("users"))) == len(place.landed("users"))
+    assert place.store.current_leases("shop") == []
 
 
 @pytest.mark.nightly
