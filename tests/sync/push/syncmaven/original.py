@@ -15,7 +15,6 @@ from tests.support.postgres import PostgresServer
 from tests.sync.push.pushed_table import Row
 
 PACKAGE = "syncmaven@0.0.11"
-_PAST_CURSOR = "WHERE (:cursor IS NULL OR id > :cursor)"
 
 
 class Outcome(NamedTuple):
@@ -33,6 +32,8 @@ class OriginalSync:
         self._schema = postgres.new_schema()
         self.credentials: Row = {"url": url}
         self.id_type = "integer"
+        self.columns, self.cursor = "id, email, city", "id"
+        self.command: Sequence[str] = (script.name,)
         self.sync: Row = {"model": "people", "destination": "crm", "stream": "people", "options": {"list": "vip"}}
 
     def fill(self, rows: Sequence[Row]) -> None:
@@ -66,7 +67,7 @@ class OriginalSync:
 
     def saved_cursor(self) -> Any:
         """The cursor that it has saved; None if there is none."""
-        key = "syncId=people::$lastCursor=id"
+        key = f"syncId=people::$lastCursor={self.cursor}"
         query = f"SELECT value FROM state_{self._schema}.syncmaven_store WHERE key = %s"
         with psycopg.connect(self._postgres.conninfo()) as connection:
             found = connection.execute(query.encode(), (key,)).fetchone()
@@ -78,10 +79,11 @@ class OriginalSync:
 
     def _project(self) -> Path:
         project = self._folder / "project"
-        query = f"SELECT id, email, city FROM {self._schema}.people {_PAST_CURSOR} ORDER BY id"
-        node = {"type": "npm", "dir": str(self._script.parent), "command": f"{_node()} {self._script.name}"}
+        past_cursor = f"(:cursor IS NULL OR {self.cursor} > :cursor)"
+        query = f"SELECT {self.columns} FROM {self._schema}.people WHERE {past_cursor} ORDER BY {self.cursor}"
+        node = {"type": "npm", "dir": str(self._script.parent), "command": " ".join((_node(), *self.command))}
         for place, content in {
-            "models/people.yml": {"datasource": self._database, "query": query, "cursor": "id"},
+            "models/people.yml": {"datasource": self._database, "query": query, "cursor": self.cursor},
             "connections/crm.yml": {"package": node, "credentials": self.credentials},
             "syncs/people.yml": self.sync,
         }.items():

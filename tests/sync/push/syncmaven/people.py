@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).with_name("people_destination.js")
 class PeopleServer:
     """Keeps the rows that it gets. It fails those of some ids, and asks to slow down once for others."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
         self.rows: list[tuple[str, Row]] = []
         self.calls = 0
         self.fails: set[int] = set()
@@ -45,9 +45,9 @@ class PeopleServer:
 
             def log_message(self, *_: object) -> None: ...
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http = ThreadingHTTPServer((address, 0), Handler)
         self._http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self.url = f"http://{address}:{self._http.server_port}"
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
 
     def close(self) -> None:

@@ -7,10 +7,13 @@ import pytest
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.launchers.docker.networks import ensure_own_network, gateway_of
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.testing import fake_syncmaven
-from tests.support.containers.images import Image, python_image
+from tests.support.containers.images import Image, node_image, python_image
 from tests.sync.push.pushed_table import PushedTable, person
+from tests.sync.push.syncmaven.people import PEOPLE, PeopleServer
+from tests.sync.push.syncmaven.people import person as kit_person
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
@@ -44,3 +47,24 @@ def test_without_a_network_it_runs_and_the_log_says_that_it_keeps_nothing(table:
     report = table.run()
     assert report.streams["contacts"].acknowledged == 20
     assert "cannot reach us from where it runs" in Path(report.log).read_text()
+
+
+@pytest.mark.connectors
+@pytest.mark.nightly
+def test_a_destination_on_the_kit_for_node_runs_as_an_image(quick_folder: Path, program: Path) -> None:
+    files = {"/app/people.js": program, "/app/node_modules": program.parent / "node_modules"}
+    with node_image(files, ["/app/people.js"]) as image:
+        server = PeopleServer(gateway_of(image.daemon, ensure_own_network(image.daemon)) or "")
+        table = PushedTable(quick_folder, protocol="syncmaven", schema=PEOPLE)
+        table.launch, table.config = {"kind": "docker", "image": image.name}, {"url": server.url}
+        table.stream, table.push["options"] = "people", {"list": "vip"}
+        rows = [kit_person(number, city="Łódź") for number in range(1, 21)]
+        table.fill(rows)
+        report = table.run().streams["people"]
+        server.close()
+    assert (report.error, report.acknowledged) == (None, 20)
+    assert server.rows == [("/vip", row) for row in rows]
+    store = SqlStore(table.settings.state_url)
+    kept = dict(store.kept_values(Asset("crm", StreamId.of("people"))))
+    store.close()
+    assert kept["syncId=crm.people", "type=count"] == b'{"total":20}'
