@@ -1,0 +1,111 @@
+"""The options of `push`, each by the command line."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.cli.main import main
+from tests.cli.conftest import Place
+from tests.sync.push.pushed_table import PushedTable, Row, person
+
+
+class Pushed:
+    """A push by its command, with the table that it reads."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.table, self._capsys = PushedTable(folder, mode="mirror"), capsys
+
+    def shown(self, *options: str, code: int = 0, with_errors: bool = True) -> str:
+        table = self.table
+        words = [
+            "--home",
+            str(table.home),
+            "--settings",
+            str(table.settings_file),
+            "push",
+            str(table.connection_file()),
+        ]
+        self._capsys.readouterr()
+        assert main([*words, *options]) == code
+        printed = self._capsys.readouterr()
+        return printed.out + (printed.err if with_errors else "")
+
+    def contacts(self, *options: str, code: int = 0) -> Any:
+        """The report of the only stream."""
+        return json.loads(self.shown(*options, "--json", code=code, with_errors=False))["streams"]["contacts"]
+
+
+@pytest.fixture
+def pushed(quick_folder: Path, capsys: pytest.CaptureFixture[str]) -> Pushed:
+    made = Pushed(quick_folder, capsys)
+    made.table.fill([person(number) for number in range(1, 7)])
+    return made
+
+
+def _ids(rows: list[Row]) -> list[int]:
+    return [row["id"] for row in rows]
+
+
+def test_a_plan_shows_samples_and_sends_nothing(pushed: Pushed) -> None:
+    planned = pushed.contacts("--plan", "--sample", "2")
+    assert planned["planned"] == {"added": 6, "changed": 0, "removed": 0, "unchanged": 0}
+    assert _ids(planned["samples"]["added"]) == [1, 2]
+    shown = pushed.shown("--plan", "--sample", "1")
+    assert "planned, nothing was sent" in shown and "person 1" in shown and "person 2" not in shown
+    assert not pushed.table.received()
+
+
+@pytest.mark.nightly
+def test_full_and_retried_rows(pushed: Pushed) -> None:
+    pushed.table.fill([person(1), person(2, score=float("nan"))])
+    assert pushed.contacts()["rejected"] == 1
+    assert pushed.contacts()["sent"] == 0
+    assert pushed.contacts("--retry-rejected")["rejected"] == 1
+    assert pushed.contacts("--full")["acknowledged"] == 1
+    assert _ids(pushed.table.received()) == [1, 1]
+
+
+@pytest.mark.nightly
+def test_unknown_rows_are_sent_again_by_the_option_alone(pushed: Pushed) -> None:
+    pushed.table.push["mode"] = "append"
+    pushed.table.config |= {"dies_after": 3, "once": str(pushed.table.folder / "once")}
+    assert pushed.contacts(code=1)["unknown"] > 0
+    assert "--retry-unknown" in pushed.contacts(code=1)["error"]
+    assert pushed.contacts("--retry-unknown")["acknowledged"] == 6
+
+
+def test_only_the_streams_that_are_named_are_pushed(pushed: Pushed) -> None:
+    pushed.table.other_streams["others"] = pushed.table.push
+    assert "it has contacts, others" in pushed.shown("--streams", "nobody", code=2).lower()
+    pushed.shown("--streams", "others")
+    assert pushed.table.received("others") and not pushed.table.received("contacts")
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_rejected_rows_are_listed_with_their_reasons_until_they_are_delivered(pier: Place) -> None:
+    pier.json("sync", pier.connect({"streams": {"users": {"records": 3}}}))
+    command = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
+    destination = {
+        "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command}},
+        "config": {"path": str(pier.folder / "out.jsonl")},
+    }
+    score = "if(id = 2, double('NaN'), 0.5D)"
+    for sql, rejected in ((score, 1), ("0.5D", 0)):
+        users = {
+            "from": f"{pier.catalog}.shop.users",
+            "key": ["id"],
+            "mode": "upsert",
+            "max_rejected": "100 %",
+            "map": {"id": "id", "score": {"sql": sql}},
+        }
+        crm = pier.connect({}, "crm", **destination, push={"users": users})
+        report = pier.json("push", crm)["streams"]["users"]
+        assert (report["acknowledged"], report["rejected"]) == (3 - rejected, rejected)
+        found = pier.json("push", "rejected", crm)["rejected"]["users"]
+        assert [each["reason"] for each in found] == ["score is nan, which JSON does not have"] * rejected
+        assert [json.loads(each["row"])["id"] for each in found] == [2] * rejected
+        assert all(each["rejected_at"] for each in found)
