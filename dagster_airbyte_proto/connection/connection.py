@@ -13,7 +13,11 @@ from dagster_airbyte_proto.connection.document import read_document
 from dagster_airbyte_proto.connection.faults import Fault, config_error
 from dagster_airbyte_proto.connection.launch import AnyText, Connector, DockerLaunch, ProgramLaunch, RelayDestination
 from dagster_airbyte_proto.connection.push import Acknowledge, BatchOptions, OnError, Pushes, RateOptions
-from dagster_airbyte_proto.connection.rapidbyte.component_options import OverrideOptions, WasmLaunch
+from dagster_airbyte_proto.connection.rapidbyte.component_options import (
+    OverrideOptions,
+    SchemaEvolutionOptions,
+    WasmLaunch,
+)
 from dagster_airbyte_proto.connection.references import ReferenceFiller, has_reference
 from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext
 from dagster_airbyte_proto.connection.sizes import Bytes
@@ -145,6 +149,7 @@ class Connection(StrictModel):
     checkpoint_rows: Annotated[int, Field(gt=0, strict=True)] | None = None
     on_error: OnError = "reject"
     overrides: OverrideOptions = OverrideOptions()
+    schema_evolution: SchemaEvolutionOptions = SchemaEvolutionOptions()
     _origin: Path | None = PrivateAttr(default=None)
     _is_relay_destination: bool = PrivateAttr(default=False)
     _known_secrets: Mapping[str, str] | None = PrivateAttr(default=None)
@@ -319,6 +324,9 @@ class Connection(StrictModel):
     def _overrides_of_a_component(self) -> Self:
         if self.overrides != OverrideOptions() and self.connector.protocol != "rapidbyte":
             raise ValueError("overrides are for a connector of protocol: rapidbyte")
+        is_source = self.connector.protocol == "rapidbyte" and self.push is None
+        if self.schema_evolution != SchemaEvolutionOptions() and not is_source:
+            raise ValueError("schema_evolution is for a source of protocol: rapidbyte")
         return self
 
     @model_validator(mode="after")
@@ -339,6 +347,8 @@ class Connection(StrictModel):
             of_others, fits = _OF_TABLES, "one that syncs into tables, and this one has a destination (`to`)"
         else:
             of_others, fits = _OF_DESTINATIONS, "one with a push, or with a destination (`to`)"
+            if self.connector.protocol == "rapidbyte":  # Its sources have data errors of their own.
+                of_others -= {"on_error"}
         stray = sorted(name for name in of_others if getattr(self, name) != fields[name].default)
         if stray:
             raise ValueError(f"{', '.join(stray)}: only for {fits}")

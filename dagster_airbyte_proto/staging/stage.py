@@ -31,6 +31,7 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.staging.arrow.batch_policy import BatchPolicy
 from dagster_airbyte_proto.staging.faults import staging_fault, transform_fault
 from dagster_airbyte_proto.staging.files.open_part import SourceRejection
 from dagster_airbyte_proto.staging.files.stream_files import StreamFiles, width_factor
@@ -45,7 +46,7 @@ class StreamInput(NamedTuple):
     """A stream to stage.
 
     `target` may be None as long as it is not known. Private columns are hashed with `hash_key`. Its transforms go on
-    from `transform_states`.
+    from `transform_states`. Its batches are held against `batch_policy`.
     """
 
     planned: PlannedStream
@@ -53,6 +54,7 @@ class StreamInput(NamedTuple):
     target: TableTarget | None = None
     hash_key: str = ""
     transform_states: tuple[TransformState, ...] = ()
+    batch_policy: BatchPolicy | None = None
 
 
 class StageLimits(NamedTuple):
@@ -106,6 +108,7 @@ class Stage:
                 began_at=began_at,
                 hash_key=each.hash_key,
                 transforms=StreamTransforms(enrichers, each.transform_states),
+                batch_policy=each.batch_policy,
             )
             for each in streams
         }
@@ -162,8 +165,8 @@ class Stage:
         """Adds a batch of a stream whose connector sends Arrow. Returns the number of its rows.
 
         All rows of a stream come in batches, or none. A field that the stream's schema declares differently is cast to
-        its column; values that do not fit are null, with an entry in the row's changes. Raises ProtocolViolation for a
-        batch that breaks Arrow's own format: nothing of it is added.
+        its column; values that do not fit are null, with an entry in the row's changes. Raises ConnectorError for a
+        batch that breaks Arrow's own format or that the stream's policy refuses: nothing of it is added.
         """
         stream, rows = self.planned_id(stream), int(batch.num_rows)
         stage = self._streams.get(stream)
@@ -178,7 +181,10 @@ class Stage:
         return rows
 
     def reject(self, stream: StreamId, record: str, reason: str, kind: str) -> None:
-        """Adds a record that the source rejected to a planned stream whose connector sends Arrow."""
+        """Adds a record that the source rejected to a planned stream whose connector sends Arrow.
+
+        Raises ConnectorError where the stream's policy is to fail.
+        """
         stage = self._streams[stream]
         if stream in self._faults:
             stage.count_only(1, len(record))

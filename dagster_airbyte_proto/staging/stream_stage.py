@@ -28,6 +28,7 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.staging.arrow.batch_policy import BatchPolicy
 from dagster_airbyte_proto.staging.files.open_part import OpenPart, SourceRejection
 from dagster_airbyte_proto.staging.files.stream_files import StreamFiles
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
@@ -57,11 +58,13 @@ class StreamStage:
         began_at: int = 0,
         hash_key: str = "",
         transforms: StreamTransforms = StreamTransforms(),  # noqa: B008  # a tuple, and frozen
+        batch_policy: BatchPolicy | None = None,
     ) -> None:
         self._stream_files = stream_files
         self._record_wire = record_wire
         self._sync_id = sync_id
         self._enrichers, self._transform_states = transforms
+        self._batch_policy = batch_policy
         self._began_at = began_at
         self._held_since = began_at
         self._max_file_bytes = max_file_bytes
@@ -132,16 +135,21 @@ class StreamStage:
         self._hold(lines, count, len(lines))
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Adds a batch of a connector that sends Arrow. Raises ProtocolViolation if it breaks Arrow's own format."""
+        """Adds a batch of a connector that sends Arrow. Raises ProtocolViolation if it breaks Arrow's own format, and
+        ConnectorError if the policy for the stream refuses it."""
         try:
             batch.validate(full=True)
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise ProtocolViolation("reading an Arrow batch", str(error), stream=str(self.stream)) from error
+        if self._batch_policy is not None:
+            batch = self._batch_policy.applied(batch)
         # A batch of nothing but nulls may have no bytes, and bytes are what tells that there is something to mark.
         self._hold(batch, batch.num_rows, max(batch.nbytes, 1))
 
     def reject(self, record: str, reason: str, kind: str) -> None:
-        """Adds a record that the source rejected, in the place where it came."""
+        """Adds a record that the source rejected, in the place where it came. Raises ConnectorError as `add_batch`."""
+        if self._batch_policy is not None:
+            self._batch_policy.check_rejected(reason)
         self._hold(SourceRejection(record or None, reason, kind, _now()), 1, max(len(record), 1))
 
     def take_rejected(self) -> list[SourceRejection]:

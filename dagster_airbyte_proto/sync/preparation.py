@@ -23,6 +23,7 @@ from dagster_airbyte_proto.sync.plan.generations import assign_generations
 from dagster_airbyte_proto.sync.plan.resume import set_states_before
 from dagster_airbyte_proto.sync.plan.stream_plan import can_resume_generation, replaces_table
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
+from dagster_airbyte_proto.sync.read.batch_policies import batch_policy
 from dagster_airbyte_proto.sync.read.schema_messages import RowLander, SchemaUpdates
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.sync.sync_context import SyncContext
@@ -65,6 +66,9 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
                 plan.columns[stream],
                 hash_key=plan.hash_key,
                 transform_states=states_before(context, run.planned, is_continued=stream in plan.continued),
+                batch_policy=batch_policy(
+                    context.source.connection, run.planned, plan.read_request.fields.get(run.planned.id)
+                ),
             )
             for stream, run in runs.items()
         ],
@@ -77,7 +81,7 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     ledger = _ledger(plan)
     warnings: list[str] = []
     rejected_rows = None
-    if context.destination is None:
+    if context.destination is None and context.source.connection.on_error == "reject":
         rejected_rows = RejectedRows(context.engine, context.lease, context.request.partition, warnings.append)
     load = context.source.connection.load
     loader = Loader(

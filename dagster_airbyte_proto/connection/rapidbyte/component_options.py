@@ -56,3 +56,13 @@ class OverrideOptions(StrictModel):
     effective_parallelism: Annotated[int, Field(gt=0, strict=True)] | None = None
     partition_strategy: Literal["mod", "range"] | None = None
     copy_flush_bytes_override: Bytes | None = None
+
+
+class SchemaEvolutionOptions(StrictModel):
+    """The answer to a batch whose columns are not those that `discover` gave. What is left out follows the
+    `schema_policy` of the stream."""
+
+    new_column: Literal["add", "ignore", "fail"] | None = None
+    removed_column: Literal["ignore", "fail"] | None = None
+    type_change: Literal["coerce", "null", "fail"] | None = None
+    nullability_change: Literal["allow", "fail"] | None = None

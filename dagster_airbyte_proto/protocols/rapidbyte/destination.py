@@ -37,7 +37,12 @@ from dagster_airbyte_proto.protocols.rapidbyte.source import (
     RapidbyteSource,
     StreamToRun,
 )
-from dagster_airbyte_proto.protocols.rapidbyte.stream_context import WRITE_MODES, Overrides, written_stream_context
+from dagster_airbyte_proto.protocols.rapidbyte.stream_context import (
+    WRITE_MODES,
+    Overrides,
+    SourceHints,
+    written_stream_context,
+)
 
 _NOT_TAKEN = {
     PushMode.UPDATE: "Rapidbyte has no mode that only updates",
@@ -57,8 +62,8 @@ class RapidbyteDestination(RapidbyteSource):
     takes_batches: bool = True
 
     def __init__(self, overrides: Overrides = Overrides()) -> None:  # noqa: B008  # frozen
-        super().__init__(overrides)
-        self._hints = overrides
+        super().__init__(SourceHints(overrides))
+        self._overrides = overrides
 
     def adapted_to(self, spec: SpecEvent) -> "RapidbyteDestination":  # noqa: ARG002 - there is one dialect
         return self
@@ -84,7 +89,7 @@ class RapidbyteDestination(RapidbyteSource):
         return None
 
     def write(self, request: WriteRequest) -> Invocation:
-        context = written_stream_context(request.stream, request.on_error, self._hints)
+        context = written_stream_context(request.stream, request.on_error, self._overrides)
         runs = [StreamToRun(str(request.stream.id), context, request.kept.get("stream", {}))]
         files = {CONFIG_FILE: encode_config(request.config), RUNS_FILE: msgspec.json.encode(runs)}
         files[KEPT_FILE] = msgspec.json.encode({name: each for name, each in request.kept.items() if name != "stream"})

@@ -18,7 +18,7 @@ from dagster_airbyte_proto.protocols.events import Event, SpecEvent
 from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.catalog import parse_catalog
 from dagster_airbyte_proto.protocols.rapidbyte.states import RapidbyteStates, checkpoint_of
-from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides, stream_context
+from dagster_airbyte_proto.protocols.rapidbyte.stream_context import SourceHints, stream_context
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.protocols.wire import RecordWire
 
@@ -59,9 +59,9 @@ class RapidbyteSource:
     sends_batches: bool = True
     keeps_scopes: bool = True
 
-    def __init__(self, overrides: Overrides = Overrides(), *, side_by_side: int = 1) -> None:  # noqa: B008  # frozen
-        self._overrides = overrides
-        self._partitions = overrides.effective_parallelism or side_by_side
+    def __init__(self, hints: SourceHints = SourceHints(), *, side_by_side: int = 1) -> None:  # noqa: B008  # frozen
+        self._hints = hints
+        self._partitions = hints.overrides.effective_parallelism or side_by_side
 
     def spec(self) -> tuple[Invocation, ...]:
         return (Invocation(("spec",), verb=Verb.SPEC),)
@@ -77,7 +77,7 @@ class RapidbyteSource:
         runs = [
             StreamToRun(
                 planned.id.name,
-                stream_context(planned, states.get(planned.id), request.fields.get(planned.id), self._overrides),
+                stream_context(planned, states.get(planned.id), request.fields.get(planned.id), self._hints),
                 checkpoint_of(states.get(planned.id)).values
                 or request.kept.get(f"{STREAM_SCOPE}{planned.id.name}", {}),
                 checkpoint_of(states.get(planned.id)).payload,

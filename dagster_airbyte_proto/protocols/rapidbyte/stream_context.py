@@ -6,7 +6,7 @@ kits that are strict.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -59,8 +59,55 @@ class Overrides(msgspec.Struct, frozen=True, omit_defaults=True):
     copy_flush_bytes_override: int | None = None
 
 
+class SchemaEvolution(msgspec.Struct, frozen=True):
+    """The answer to a batch whose columns are not those of the schema: an added column, one that lacks, one of another
+    type, and nulls where none were to come. None leaves it to the stream's schema policy."""
+
+    new_column: str | None = None
+    removed_column: str | None = None
+    type_change: str | None = None
+    nullability_change: str | None = None
+
+    def over(self, policy: SchemaPolicy) -> "SchemaEvolution":
+        """All four answers, those of the policy where there is no other."""
+        given = {name: each for name, each in msgspec.structs.asdict(self).items() if each is not None}
+        return msgspec.structs.replace(_EVOLUTION[policy], **given)
+
+
+_EVOLUTION = MappingProxyType(
+    {
+        SchemaPolicy.EVOLVE: SchemaEvolution("add", "ignore", "coerce", "allow"),
+        SchemaPolicy.FREEZE: SchemaEvolution("fail", "ignore", "fail", "allow"),
+        SchemaPolicy.DISCARD_COLUMN: SchemaEvolution("ignore", "ignore", "null", "allow"),
+        SchemaPolicy.DISCARD_ROW: SchemaEvolution("ignore", "ignore", "coerce", "allow"),
+    }
+)
+
+
+class SourcePolicies(msgspec.Struct, frozen=True):
+    """The user's answers to batches of another schema, and to records that are at fault: reject, skip or fail."""
+
+    evolution: SchemaEvolution = SchemaEvolution()
+    on_error: str = "reject"
+
+    def context(self, policy: SchemaPolicy) -> Mapping[str, Any]:
+        """The policies as a context has them."""
+        evolution = msgspec.to_builtins(self.evolution.over(policy))
+        return {"on_data_error": _DATA_ERRORS[self.on_error], "schema_evolution": evolution}
+
+
+_NO_POLICIES = SourcePolicies()
+
+
+class SourceHints(NamedTuple):
+    """The user's words for a source: how fast, and what where something is at fault."""
+
+    overrides: Overrides = Overrides()
+    policies: SourcePolicies = _NO_POLICIES
+
+
 def stream_context(
-    planned: PlannedStream, state: State | None, fields: frozenset[str] | None, overrides: Overrides
+    planned: PlannedStream, state: State | None, fields: frozenset[str] | None, hints: SourceHints
 ) -> Mapping[str, Any]:
     """The context of one stream's read. `fields` are the only ones to read, if it is not None."""
     declared = _object(planned.stream.raw)
@@ -72,10 +119,10 @@ def stream_context(
         "schema": {"format": "columns", "data": columns},
         "sync_mode": _sync_mode(planned, declared),
         "limits": dict(_LIMITS),
-        "policies": _policies(planned.schema_policy),
+        "policies": hints.policies.context(planned.schema_policy),
         **_cursor_info(planned, columns, state),
         **selected,
-        **msgspec.to_builtins(overrides),
+        **msgspec.to_builtins(hints.overrides),
     }
 
 
@@ -89,7 +136,7 @@ def written_stream_context(stream: PushedStream, on_error: str, overrides: Overr
         "schema": {"format": "columns", "data": columns},
         "sync_mode": "full_refresh" if mode == "replace" else "incremental",
         "limits": dict(_LIMITS),
-        "policies": {**_policies(SchemaPolicy.EVOLVE), "on_data_error": _DATA_ERRORS.get(on_error, "dlq")},
+        "policies": SourcePolicies(on_error=on_error).context(SchemaPolicy.EVOLVE),
         "write_mode": {"mode": mode, "primary_key": [*stream.keys]},
         **msgspec.to_builtins(overrides),
     }
@@ -101,6 +148,11 @@ def checkpoint_cursor(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(field, str) or not isinstance(last, dict):
         return {}
     return {"cursor_info": {"cursor_field": field, "cursor_type": last.get("type", "utf8"), "last_value": last}}
+
+
+def declared_columns(raw: bytes) -> list[Mapping[str, Any]]:
+    """The columns that a connector declared for a stream."""
+    return schema_columns(_object(raw))
 
 
 def schema_columns(stream: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -135,20 +187,6 @@ def _cursor_info(planned: PlannedStream, columns: list[Mapping[str, Any]], state
     # A state of another cursor says nothing of this one: the stream is read from its beginning.
     is_same = checkpoint.get("cursor_field") in (None, field)
     return {"cursor_info": {**info, **({"last_value": last} if last is not None and is_same else {})}}
-
-
-def _policies(schema_policy: SchemaPolicy) -> Mapping[str, Any]:
-    """Our own intake takes what a schema did not announce, so a connector never has to fail over it."""
-    new_column = "fail" if schema_policy is SchemaPolicy.FREEZE else "add"
-    return {
-        "on_data_error": "dlq",
-        "schema_evolution": {
-            "new_column": new_column,
-            "removed_column": "ignore",
-            "type_change": "coerce",
-            "nullability_change": "allow",
-        },
-    }
 
 
 def _object(raw: bytes) -> Mapping[str, Any]:

@@ -22,7 +22,12 @@ from dagster_airbyte_proto.protocols.lookup import destination_protocol, source_
 from dagster_airbyte_proto.protocols.rapidbyte.destination import RapidbyteDestination
 from dagster_airbyte_proto.protocols.rapidbyte.grants import Narrowing
 from dagster_airbyte_proto.protocols.rapidbyte.source import RapidbyteSource
-from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides
+from dagster_airbyte_proto.protocols.rapidbyte.stream_context import (
+    Overrides,
+    SchemaEvolution,
+    SourceHints,
+    SourcePolicies,
+)
 from dagster_airbyte_proto.sync.connector.container_owners import Ownership, container_labels, ownership
 from dagster_airbyte_proto.sync.run_log import RunLog
 
@@ -34,8 +39,16 @@ def source_protocol_of(connection: Connection) -> SourceProtocol:
     """The protocol that the connection's source speaks, with the connection's own hints. Raises ConfigError."""
     if connection.connector.protocol == "rapidbyte":
         side_by_side = min(connection.parallel, os.cpu_count() or 1)
-        return RapidbyteSource(Overrides(**connection.overrides.model_dump()), side_by_side=side_by_side)
+        hints = SourceHints(Overrides(**connection.overrides.model_dump()), source_policies(connection))
+        return RapidbyteSource(hints, side_by_side=side_by_side)
     return source_protocol(connection.connector.protocol)
+
+
+def source_policies(connection: Connection) -> SourcePolicies:
+    """The user's answers to what is at fault in what a Rapidbyte source sends. `on_error` of a relay is for its
+    destination."""
+    evolution = SchemaEvolution(**connection.schema_evolution.model_dump())
+    return SourcePolicies(evolution, connection.on_error if connection.to is None else "reject")
 
 
 def destination_protocol_of(connection: Connection) -> DestinationProtocol:

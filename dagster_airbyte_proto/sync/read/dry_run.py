@@ -34,6 +34,7 @@ from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
+from dagster_airbyte_proto.sync.read.batch_policies import batch_policy
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.transforms.landed_columns import landed_columns
 
@@ -87,9 +88,10 @@ def _sampled(source: Source, planned: PlannedStream, read: ReadRequest, cancel: 
     columns = landed_columns(planned)
     request = read._replace(streams=(planned,), fields=selected_fields({planned.id: columns}))
     with tempfile.TemporaryDirectory(prefix="dry-run-") as folder:
+        policy = batch_policy(source.connection, planned, request.fields.get(planned.id))
         target = TableTarget(planned.table, columns.schema, folder, str(planned.table))
         stage = Stage(
-            [StreamInput(planned, columns, target, source.hash_key() if _hashes(planned) else "")],
+            [StreamInput(planned, columns, target, source.hash_key() if _hashes(planned) else "", (), policy)],
             source.protocol.record_wire,
             run_id="dry-run",
             sync_id=0,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtocolViolation, ProtoError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.loads.bounded_counts import MAX_NAMES
 from dagster_airbyte_proto.model import State, StreamId
@@ -48,6 +48,7 @@ from dagster_airbyte_proto.sync.read.batch_files import locate_files, record_lin
 from dagster_airbyte_proto.sync.read.commit_reporter import CommitReporter
 from dagster_airbyte_proto.sync.read.completeness import READING, ConnectorEnding, ended_by_itself
 from dagster_airbyte_proto.sync.read.hang_detector import HangDetector
+from dagster_airbyte_proto.sync.read.reading_errors import ambiguous_stream_error, large_state_error
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded
 from dagster_airbyte_proto.sync.sync_context import SyncContext
@@ -166,7 +167,7 @@ class Pull:
             for batch in record_batches(rows.content, rows.stream):
                 self.lines.record += self._stage.add_batch(rows.stream, batch)
                 self._scheduler.provide_targets()
-        except ProtocolViolation as error:
+        except ConnectorError as error:
             run = self._runs.get(rows.stream)
             if run is None:
                 raise
@@ -243,7 +244,7 @@ class Pull:
 
     def _refuse_state(self, state: State) -> None:
         """Fails the stream, or the sync if the state is shared. Rows that earlier states cover land all the same."""
-        error = _large_state_error(state, self._max_state_bytes)
+        error = large_state_error(state, self._max_state_bytes)
         if state.stream is None:
             raise error
         self._scheduler.fail_stream(self._runs[state.stream], error)
@@ -253,7 +254,7 @@ class Pull:
         if not candidates:
             self._warn_unrequested(event.stream, _EVENT_NAMES[type(event)])
         for stream in candidates if len(candidates) > 1 else ():
-            self._scheduler.fail_stream(self._runs[stream], _ambiguous_stream_error(event.stream, stream, candidates))
+            self._scheduler.fail_stream(self._runs[stream], ambiguous_stream_error(event.stream, stream, candidates))
         run = self._runs[candidates[0]] if len(candidates) == 1 else None
         if run is None or run.has_failed:
             return
@@ -296,11 +297,15 @@ class Pull:
 
     def _on_rejected(self, event: RejectedRecordEvent) -> None:
         self._log.write("WARN", f"stream {event.stream}: the connector rejected a record: {event.reason}")
-        if event.stream in self._runs:
-            self._stage.reject(event.stream, event.record, event.reason, event.kind)
-            self._scheduler.provide_targets()
-        else:
+        run = self._runs.get(event.stream)
+        if run is None:
             self._warn_unrequested(event.stream, "a rejected record")
+            return
+        try:
+            self._stage.reject(event.stream, event.record, event.reason, event.kind)
+        except ConnectorError as error:
+            self._scheduler.fail_stream(run, error)
+        self._scheduler.provide_targets()
 
     def _complete_by_version(self) -> None:
         """Marks streams as complete that sent their version after their last record, however other streams ended.
@@ -376,24 +381,6 @@ class Pull:
     def _warn(self, text: str) -> None:
         append_bounded(self.warnings, text)
         self._log.write(LogLevel.ERROR, text)
-
-
-def _large_state_error(state: State, limit: int) -> ConnectorError:
-    return ConnectorError(
-        READING,
-        f"it sent a state of {len(state.message):,} bytes; at most {limit:,} are taken (load: max_state_bytes)",
-        remedy="If the connector needs such states, raise it. The next sync continues from the last accepted state.",
-        stream=str(state.stream) if state.stream else None,
-    )
-
-
-def _ambiguous_stream_error(named: StreamId, stream: StreamId, candidates: Iterable[StreamId]) -> ConnectorError:
-    return ConnectorError(
-        READING,
-        f"its records name their stream {named}, which may be any of {' and '.join(map(str, candidates))}",
-        remedy="Give each of them a connection of its own.",
-        stream=str(stream),
-    )
 
 
 def _log_text(event: Event) -> str:

@@ -45,7 +45,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.reported_error import (
     ReportedError,
 )
 from dagster_airbyte_proto.protocols.rapidbyte.source import RUNS, RapidbyteSource
-from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides
+from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides, SourceHints
 
 _USERS = StreamId.of("users")
 _RAW = json.dumps(
@@ -82,7 +82,7 @@ def _planned(read: ReadMode = ReadMode.INCREMENTAL, cursor: tuple[str, ...] = ("
 
 def _context(planned: PlannedStream, *states: State, overrides: Overrides = _NO_OVERRIDES, **fields: Any) -> Any:
     request = ReadRequest({"a": 1}, (planned,), states, 1, **fields)
-    invocation = RapidbyteSource(overrides).read(request)
+    invocation = RapidbyteSource(SourceHints(overrides)).read(request)
     (run,) = RUNS.decode(invocation.files["runs.json"])
     assert run.stream == "users"
     return run.context

@@ -1,0 +1,133 @@
+"""Holds the batches of a stream against the schema that its connector gave, by the policy for that stream.
+
+| difference | answers |
+|---|---|
+| a column that the schema lacks | add, ignore: staging leaves it out, and counts its values; fail |
+| a column of the schema that lacks | ignore: it is null; fail |
+| a column of another type | coerce: staging casts it, value by value; null: none of its values is taken; fail |
+| nulls where the schema has none | allow; fail |
+
+`add` and `ignore` are the same here: they tell the connector whether to send such a column. A table gets it once the
+catalog has it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.protocols.rapidbyte.stream_context import SourcePolicies
+
+_DOING = "reading an Arrow batch"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
+
+
+def _is(*kinds: pa.DataType) -> Callable[[pa.DataType], bool]:
+    return lambda kind: kind in kinds
+
+
+def _is_timestamp(unit: str) -> Callable[[pa.DataType], bool]:
+    return lambda kind: bool(types.is_timestamp(kind)) and kind.unit == unit
+
+
+_MATCHES: Mapping[str, Callable[[pa.DataType], bool]] = MappingProxyType(
+    {
+        "Boolean": _is(pa.bool_()),
+        **{
+            f"{sign}{bits}": _is(getattr(pa, f"{sign.lower()}{bits}")())
+            for sign in ("Int", "UInt")
+            for bits in (8, 16, 32, 64)
+        },
+        "Float16": _is(pa.float16()),
+        "Float32": _is(pa.float32()),
+        "Float64": _is(pa.float64()),
+        "Utf8": _is_text,
+        "LargeUtf8": _is_text,
+        "Binary": _is_bytes,
+        "LargeBinary": _is_bytes,
+        "Date32": _is(pa.date32()),
+        "Date64": _is(pa.date64()),
+        "TimestampMillis": _is_timestamp("ms"),
+        "TimestampMicros": _is_timestamp("us"),
+        "TimestampNanos": _is_timestamp("ns"),
+        "Decimal128": types.is_decimal,
+    }
+)
+
+
+class BatchPolicy:
+    """The policy for the batches of one stream, and for the records that its connector rejects.
+
+    `columns` are those of its schema; without any, all batches pass. `fields` are the only ones that were to be sent.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        columns: Sequence[Mapping[str, Any]],
+        policies: SourcePolicies,
+        fields: frozenset[str] | None = None,
+    ) -> None:
+        self._stream, self._policies = stream, policies
+        self._columns = {str(each["name"]): each for each in columns}
+        self._wanted = [name for name in self._columns if fields is None or name in fields]
+
+    def check_rejected(self, reason: str) -> None:
+        """Raises ConnectorError where a record that the connector rejects has to fail the stream."""
+        if self._policies.on_error == "fail":
+            raise ConnectorError(
+                "reading its records",
+                f"the connector rejected one: {reason}",
+                remedy="With on_error: reject, such records are counted, and kept in a table of their own.",
+                stream=self._stream,
+            )
+
+    def applied(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the batch as it may be staged. Raises ConnectorError where the stream has to fail."""
+        if not self._columns:
+            return batch
+        names = batch.schema.names
+        self._check("new_column", "new", [name for name in names if name not in self._columns])
+        self._check("removed_column", "not there", [name for name in self._wanted if name not in names])
+        known = [name for name in names if name in self._columns]
+        nulls = [name for name in known if self._is_never_null(name) and batch.column(name).null_count]
+        self._check("nullability_change", "null in some rows, and never was", nulls)
+        changed = [name for name in known if not self._has_its_type(name, batch.schema.field(name).type)]
+        self._check("type_change", "of another type", changed)
+        if self._policies.evolution.type_change == "null":
+            for name in changed:
+                # Not nulls of its own type: a value that is there and does not fit has an entry in the row's changes.
+                batch = batch.set_column(names.index(name), name, _unfit(batch.column(name)))
+        return batch
+
+    def _check(self, difference: str, what: str, found: Sequence[str]) -> None:
+        if found and getattr(self._policies.evolution, difference) == "fail":
+            raise ConnectorError(
+                _DOING,
+                f"column {', '.join(sorted(found)[:20])} is {what}, and schema_evolution says {difference}: fail",
+                remedy="Run `airbyte-proto discover --save` if that is right, or give another answer.",
+                stream=self._stream,
+            )
+
+    def _is_never_null(self, name: str) -> bool:
+        return self._columns[name].get("nullable") is False
+
+    def _has_its_type(self, name: str, kind: pa.DataType) -> bool:
+        matches = _MATCHES.get(str(self._columns[name].get("data_type")))
+        value = kind.value_type if types.is_dictionary(kind) else kind
+        return matches is None or types.is_null(kind) or bool(matches(value))
+
+
+def _unfit(array: pa.Array) -> pa.Array:
+    """An array that fits no column of a plain type, null where this one is."""
+    return pa.StructArray.from_arrays([array], ["value"], mask=array.is_null())
