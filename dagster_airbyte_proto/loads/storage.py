@@ -2,18 +2,23 @@
 
 - Users configure S3 once, for the catalog's S3FileIO or for Hadoop's S3A. The same settings are used here.
 - Settings that are absent, above all credentials, come from the environment, under the names that these two use.
+- A catalog may vend credentials for each table (`vended.py`). They replace the others for the files of that table.
 - No setting is logged or stored. An announced load has only the paths of its files.
 """
 
 import threading
 from collections.abc import Mapping
+from functools import partial
 
 from pyarrow import fs
 
+from dagster_airbyte_proto.loads.vended import CredentialSource, RenewedFileSystem
+
+_CATALOG_CREDENTIALS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token")
+_HADOOP_CREDENTIALS = ("fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token")
+
 CATALOG_SETTINGS = (
-    "s3.access-key-id",
-    "s3.secret-access-key",
-    "s3.session-token",
+    *_CATALOG_CREDENTIALS,
     "s3.endpoint",
     "s3.path-style-access",
     "client.region",
@@ -21,9 +26,7 @@ CATALOG_SETTINGS = (
 """The properties of an Iceberg catalog that are read."""
 
 HADOOP_SETTINGS = (
-    "fs.s3a.access.key",
-    "fs.s3a.secret.key",
-    "fs.s3a.session.token",
+    *_HADOOP_CREDENTIALS,
     "fs.s3a.endpoint",
     "fs.s3a.path.style.access",
     "fs.s3a.endpoint.region",
@@ -32,15 +35,22 @@ HADOOP_SETTINGS = (
 """The keys of Hadoop's configuration that are read where the catalog has no such property."""
 
 _S3_SCHEMES = frozenset(("s3", "s3a", "s3n"))
+# More than a sync writes at a time. Each has a pool of connections of its own.
+_MAX_OPENED = 32
 
 
 class Storage:
-    """Finds the file system of a location by its scheme. Threads may share it."""
+    """Finds the file system of a location by its scheme. Threads may share it.
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    With a `source` of vended credentials, those apply to the files of their table. A copy in another process has no
+    source: it uses the settings alone.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None, source: CredentialSource | None = None) -> None:
         self._settings = {key: value for key, value in (settings or {}).items() if value}
+        self._source = source
         self._opening = threading.Lock()
-        self._s3: fs.FileSystem | None = None
+        self._filesystems: dict[frozenset[tuple[str, str]], fs.FileSystem] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Storage) and self._settings == other._settings
@@ -63,17 +73,32 @@ class Storage:
         """
         if is_s3(location):
             # Not parsed as a URI: a key or a path may hold blanks and percent signs, which Iceberg takes as they are.
-            return self._s3_filesystem(), location.partition("://")[2]
+            path = location.partition("://")[2]
+            if self._source is None:
+                return self._s3_filesystem(self._settings), path
+            current = partial(self._filesystem_with_vended, self._source, location)
+            return fs.PyFileSystem(RenewedFileSystem(current)), path
         if is_local(location):
             return fs.LocalFileSystem(), without_file_scheme(location)
         filesystem, path = fs.FileSystem.from_uri(location)
         return filesystem, path
 
-    def _s3_filesystem(self) -> fs.FileSystem:
+    def _filesystem_with_vended(self, source: CredentialSource, location: str) -> fs.FileSystem:
+        vended, settings = source.settings_at(location), self._settings
+        if any(key in vended for key in _CATALOG_CREDENTIALS):
+            # Else a session token of ours would be sent with a key that was vended.
+            ours = (*_CATALOG_CREDENTIALS, *_HADOOP_CREDENTIALS)
+            settings = {key: value for key, value in settings.items() if key not in ours}
+        return self._s3_filesystem({**settings, **vended})
+
+    def _s3_filesystem(self, settings: Mapping[str, str]) -> fs.FileSystem:
+        """Returns the file system with these settings. Keeps those that were opened last."""
+        key = frozenset(settings.items())
         with self._opening:
-            if self._s3 is None:
-                self._s3 = _opened(self._settings)
-            return self._s3
+            self._filesystems[key] = opened = self._filesystems.pop(key, None) or _opened(settings)
+            if len(self._filesystems) > _MAX_OPENED:
+                self._filesystems.pop(next(iter(self._filesystems)))
+            return opened
 
 
 LOCAL = Storage()

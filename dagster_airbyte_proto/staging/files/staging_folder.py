@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from dagster_airbyte_proto.errors import StagingError
-from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local
+from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local, is_s3
 from dagster_airbyte_proto.loads.table import TableTarget
 
 _LONGEST_NAME = 60
@@ -51,7 +51,7 @@ def file_name(kind: str, stream: str, suffix: str, number: int) -> str:
 def create_folder(folder: StagingFolder) -> None:
     """Creates the folder if it is missing. Does nothing in object stores."""
     # An object store has no folders, and pyarrow would leave an empty object for it.
-    if isinstance(folder.filesystem, fs.S3FileSystem):
+    if is_s3(folder.uri):
         return
     with raising_staging_error("make the staging folder", folder.uri):
         folder.filesystem.create_dir(folder.path, recursive=True)

@@ -25,7 +25,7 @@ from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_branches import BranchConformance
 from tests.conformance.table_rows import SCHEMA, Bench, NewTable, Row, names, part, position_deletes, put, table_name
 from tests.conformance.table_writer import TableWriterConformance
-from tests.support import rest_catalog
+from tests.support.catalogs import rest_catalog
 from tests.support.object_store import ObjectStore
 from tests.support.postgres import PostgresServer
 

@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ _CLASSES = (
     ("org.xerial", "sqlite-jdbc", "3.50.3.0", ""),
     ("org.slf4j", "slf4j-nop", "2.0.17", ""),
 )
+_S3_CLASSES = tuple(("org.apache.iceberg", name, _ICEBERG, "") for name in ("iceberg-aws", "iceberg-aws-bundle"))
 _PATIENCE_SECONDS = 60.0
 _FETCH_SECONDS = 600.0
 
@@ -34,11 +35,19 @@ def is_possible() -> bool:
 
 
 @contextmanager
-def running_catalog(folder: Path) -> Iterator[str]:
-    """Yields the URI of a running server. Its tables and its catalog are in the folder."""
-    classes, port = _classes(folder), _free_port()
-    told = {"WAREHOUSE": str(folder / "ware house"), "URI": f"jdbc:sqlite:{folder / 'catalog.db'}", "REST_PORT": port}
-    settings = [f"CATALOG_{name}={value}" for name, value in told.items()]
+def running_catalog(
+    folder: Path, warehouse: str | None = None, properties: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Yields the URI of a running server. Its catalog is in the folder, and its tables too, unless a warehouse in S3 is
+    given, with the properties for it."""
+    classes, port = _classes(folder, _S3_CLASSES if warehouse else ()), _free_port()
+    given = {
+        "warehouse": warehouse or str(folder / "ware house"),
+        "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
+        "rest.port": str(port),
+        **(properties or {}),
+    }
+    settings = [f"CATALOG_{_variable(name)}={value}" for name, value in given.items()]
     words = ["env", *settings, "java", "-Xmx256m", "-cp", classes, "org.apache.iceberg.rest.RESTCatalogServer"]
     with (folder / "server.log").open("wb") as log, subprocess.Popen(words, stdout=log, stderr=log) as server:
         try:
@@ -49,8 +58,13 @@ def running_catalog(folder: Path) -> Iterator[str]:
             server.kill()
 
 
-def _classes(folder: Path) -> str:
-    (folder / "pom.xml").write_text(_pom())
+def _variable(name: str) -> str:
+    """The server reads the property `s3.path-style-access` from the variable CATALOG_S3_PATH__STYLE__ACCESS."""
+    return name.replace("-", "__").replace(".", "_").upper()
+
+
+def _classes(folder: Path, more: Sequence[tuple[str, ...]]) -> str:
+    (folder / "pom.xml").write_text(_pom((*_CLASSES, *more)))
     wanted = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
     call = ["mvn", "-B", "-q", "-f", str(folder / "pom.xml"), wanted, f"-Dmdep.outputFile={folder / 'classes'}"]
     done = subprocess.run(call, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
@@ -58,12 +72,12 @@ def _classes(folder: Path) -> str:
     return (folder / "classes").read_text().strip()
 
 
-def _pom() -> str:
+def _pom(classes: Sequence[tuple[str, ...]]) -> str:
     names = ("groupId", "artifactId", "version", "classifier")
     needed = "".join(
         f"<dependency>{''.join(f'<{name}>{word}</{name}>' for name, word in zip(names, each, strict=True) if word)}"
         "</dependency>"
-        for each in _CLASSES
+        for each in classes
     )
     own = "<modelVersion>4.0.0</modelVersion><groupId>t</groupId><artifactId>t</artifactId><version>1</version>"
     return f"<project>{own}<dependencies>{needed}</dependencies></project>"
