@@ -18,16 +18,19 @@ COLUMNS = [
 ]
 ROWS_A_BATCH = 10_000
 BEGAN_AT_MICROS = 1_767_225_600_000_000
+CONFIGS = []
+"""The config of each session, by its number. Each call gets a new object of the class, which can keep nothing."""
 
 
 class Source(exports.Source):
     def open(self, config_json):
         """Gets the config of the connection. What it returns comes back with every other call."""
-        self.config = json.loads(config_json)
-        rows = self.config.get("rows", 1000)
+        config = json.loads(config_json)
+        rows = config.get("rows", 1000)
         if not isinstance(rows, int) or rows < 0:
             raise _error(types.ErrorCategory.CONFIG, "BAD_ROWS", f"`rows` is {rows!r}: set it to a number from 0 on")
-        return 1
+        CONFIGS.append(config)
+        return len(CONFIGS) - 1
 
     def validate(self, session):
         """`airbyte-proto check`. Look here whether what the config names can be reached."""
@@ -50,7 +53,7 @@ class Source(exports.Source):
         context = json.loads(request.stream_context_json)
         last = ((context.get("cursor_info") or {}).get("last_value") or {}).get("value", 0)
         rows = size = batches = 0
-        for batch in _read(last, self.config.get("rows", 1000), request.max_records):
+        for batch in _read(last, CONFIGS[session].get("rows", 1000), request.max_records):
             size += _emit(arrow_batches.arrow_stream(COLUMNS, batch))
             rows += len(batch)
             batches += 1
