@@ -141,6 +141,31 @@ def test_after_a_kill_it_counts_the_rows_of_the_table(place: Place, point: str, 
     assert _counted(place) == _rows(place)
 
 
+@pytest.mark.parametrize("point", ["load.promoted:1", "load.announced:2", "load.committed:2"])
+def test_a_generation_that_goes_on_has_its_state(place: Place, point: str, tmp_path: Path) -> None:
+    """The first load of the generation is on a branch of the table when the process is killed."""
+    Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")
+    script = f"!ipc first;!{checkpoint(3)};ipc second;{checkpoint(5)}"
+    file = _connect(place, source={"script_users": script}, load={"max_bytes": 1})
+    log = tmp_path / "points"
+    place.json("sync", file)
+    died = subprocess.run([*crash_points.command(point, log), "sync", file, "--refresh"], cwd=place.folder, check=False)
+    assert died.returncode == -signal.SIGKILL, log.read_text()
+    reports: list[Any] = []
+
+    def is_synced() -> bool:
+        shown = place.run("sync", file, "--refresh", "--json")
+        reports.append(shown.json)
+        return shown.code == 0
+
+    until(is_synced)  # The dead run's lease has to run out first.
+    assert (
+        reports[-1]["streams"]["users"]["emitted"] == 2
+    )  # It went on, and the script sends these whatever came before.
+    rows = 5 if point == "load.promoted:1" else 7
+    assert (_counted(place), _rows(place)) == (rows, rows)
+
+
 def test_in_a_relay_it_moves_with_the_acknowledged_rows(place: Place) -> None:
     granted = place.folder / "granted"
     granted.mkdir()
