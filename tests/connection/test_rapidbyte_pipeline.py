@@ -33,7 +33,7 @@ _PIPELINE: dict[str, Any] = {
         "write_mode": "upsert",
         "primary_key": ["id"],
         "on_data_error": "skip",
-        "schema_evolution": {"new_column": "add"},
+        "schema_evolution": {"new_column": "ignore", "type_change": "fail", "renamed_column": "follow"},
     },
     "resources": {
         "parallelism": 4,
@@ -72,12 +72,13 @@ def test_each_part_becomes_its_own_or_is_named() -> None:
         "orders": {"read": "incremental", "write": "append_dedup", "primary_key": ["order_id"]},
     }
     assert document["on_error"] == "skip"
+    assert document["schema_evolution"] == {"new_column": "ignore", "type_change": "fail"}
     assert document["overrides"] == {"effective_parallelism": 4, "copy_flush_bytes_override": 4 << 20}
     assert document["load"] == {"max_bytes": 3 << 19}
     for named in (
         "state",
         "source.streams.orders.partition_key",
-        "destination.schema_evolution",
+        "destination.schema_evolution.renamed_column",
         "resources.compression",
     ):
         assert named in made.left

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from dagster_airbyte_proto.connection.rapidbyte.component_options import SchemaEvolutionOptions
 from dagster_airbyte_proto.errors import ConfigError
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -21,7 +22,9 @@ _ON_ERROR = {"dlq": "reject", "skip": "skip", "fail": "fail"}
 _PERMISSIONS = (("network", "allowed_hosts"), ("env", "allowed_vars"), ("fs", "allowed_preopens"))
 _OF_PIPELINE = frozenset(("version", "pipeline", "source", "transforms", "destination", "resources"))
 _OF_SOURCE = frozenset(("use", "config", "streams", "permissions", "limits"))
-_OF_DESTINATION = frozenset(("use", "config", "write_mode", "primary_key", "on_data_error", "permissions", "limits"))
+_OF_DESTINATION = frozenset(
+    ("use", "config", "write_mode", "primary_key", "on_data_error", "schema_evolution", "permissions", "limits")
+)
 _OF_STREAM = frozenset(("name", "sync_mode", "cursor_field", "primary_key", "columns"))
 _OF_TRANSFORM = frozenset(("use", "config", "permissions", "limits"))
 _OF_AUTOTUNE = {
@@ -78,6 +81,7 @@ class _Import:
                 "config": self._config(destination, "destination"),
             },
             **({"on_error": on_error} if on_error else {}),
+            **self._evolution(destination),
             **overrides,
             **load,
         }
@@ -141,6 +145,14 @@ class _Import:
             return {"validate": list(config.get("rules") or ())}
         self._left.append(f"the columns that {name} fills: add them to its step, as in columns: {{email: string}}")
         return {"connector": self._connector(part, place), "config": config}
+
+    def _evolution(self, destination: Mapping[str, Any]) -> dict[str, Any]:
+        """The policies of schema evolution: here they are about what the source sends."""
+        given = self._mapping(destination.get("schema_evolution"), "destination.schema_evolution")
+        known = SchemaEvolutionOptions.model_fields
+        self._left += [f"destination.schema_evolution.{name}" for name in given if name not in known]
+        found = {name: str(each) for name, each in given.items() if name in known}
+        return {"schema_evolution": found} if found else {}
 
     def _resources(self) -> tuple[dict[str, Any], dict[str, Any]]:
         resources = dict(self._mapping(self._document.get("resources"), "resources"))
