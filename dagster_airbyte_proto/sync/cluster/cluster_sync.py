@@ -1,8 +1,10 @@
 """Runs syncs on executors, as one Spark job with a task for each, and waits for their ends."""
 
+import math
 import os
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from functools import partial
 from uuid import uuid4
 
@@ -19,6 +21,7 @@ from dagster_airbyte_proto.sync.cluster.values import from_remote
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.leased_run import FinishedSync, SyncOptions
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
 from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup
 
 _POLL_SECONDS = 0.2
@@ -31,18 +34,20 @@ def sync_on_executor(
 ) -> FinishedSync:
     """Runs one sync as a task of the engine's Spark session. Raises what `sync_leased` would raise here."""
     sync = ExecutorSync(engine, connection.name, order_of(engine, connection, request, following), following)
-    failure = run_on_executors(engine, [sync], following.options.cancel.is_set)
+    failure = run_on_executors(engine, [sync], following.options)
     return finished(sync, failure)
 
 
-def run_on_executors(engine: Engine, syncs: Sequence[ExecutorSync], is_cancelled: Callable[[], bool]) -> str:
+def run_on_executors(engine: Engine, syncs: Sequence[ExecutorSync], options: RunOptions) -> str:
     """Runs these syncs and returns when all have ended. Returns the error of the Spark job, or "".
 
-    Cancelling is up to the tasks, which hear of it. The job is ended only when they are silent.
+    Cancelling is up to the tasks, which hear of it. The job is ended only when they are silent. For a cluster that is
+    gone, Spark would wait for ever: so this wait has an end.
     """
     tasks = engine.tasks
     tag = f"airbyte-proto-{uuid4().hex}"
     failures: list[str] = []
+    began = time.monotonic()
 
     def run() -> None:
         failures.append(tasks.run(partial(run_sync_task, accesses), len(syncs), tag))
@@ -54,12 +59,28 @@ def run_on_executors(engine: Engine, syncs: Sequence[ExecutorSync], is_cancelled
             job.start()
             while job.is_alive():
                 job.join(_POLL_SECONDS)
-                if is_cancelled() and all(sync.outcome or sync.seconds_silent > _SILENT_SECONDS for sync in syncs):
+                if options.cancel.is_set() and all(
+                    sync.outcome or sync.seconds_silent > _SILENT_SECONDS for sync in syncs
+                ):
                     tasks.interrupt(tag)
+                if lost := _lost(syncs, time.monotonic() - began, options.timeouts):
+                    return lost
         finally:
             # No task works for a driver that has gone on.
             tasks.interrupt(tag)
     return failures[0] if failures else ""
+
+
+def _lost(syncs: Sequence[ExecutorSync], waited: float, timeouts: Timeouts) -> str:
+    """Returns why nothing more is to be expected of the cluster, or ""."""
+    begun = [sync.seconds_silent for sync in syncs if sync.outcome is None and not math.isinf(sync.seconds_silent)]
+    if begun and min(begun) > timeouts.startup_seconds:
+        return f"no executor has been heard of for {timeouts.startup_seconds:.0f} s"
+    # Those that have ended were heard of, too: the others may have waited for their cores.
+    idle = min([waited, *(sync.seconds_silent for sync in syncs)])
+    if not begun and idle > timeouts.heartbeat_seconds:
+        return f"no executor has taken it for {timeouts.heartbeat_seconds:.0f} s"
+    return ""
 
 
 def finished(sync: ExecutorSync, failure: str) -> FinishedSync:

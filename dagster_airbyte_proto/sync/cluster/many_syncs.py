@@ -38,7 +38,7 @@ def sync_connections(engine: Engine, connections: Sequence[Connection], options:
     with ExitStack() as opened:
         begun = [_begin(engine, each, options, opened) for each in connections]
         syncs = [each.sync for each in begun if each.sync is not None]
-        failure = run_on_executors(engine, syncs, options.cancel.is_set) if syncs else ""
+        failure = run_on_executors(engine, syncs, options) if syncs else ""
         return [_report(engine, each, failure, options.cancel) for each in begun]
 
 

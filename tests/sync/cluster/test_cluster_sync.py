@@ -16,7 +16,7 @@ from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
-from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
 from dagster_airbyte_proto.tables.tasks import TaskRunner
 from dagster_airbyte_proto.testing.folder.process_tasks import ProcessTasks
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
@@ -106,6 +106,30 @@ def test_a_task_that_always_dies_ends_the_sync_and_the_next_goes_on(place: Shop,
     deaths = ["load.committed"] * 4
     with pytest.raises(ConnectorError, match="its task ended without a report: task 0 ended with exit code -9"):
         _OnExecutors(place, ArmedTasks(deaths, tmp_path / "points")).sync()
+    place.more = {}
+    assert place.sync_of(_USERS).status == "complete"
+    assert place.column("users") == list(range(20))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_cluster_that_is_gone_ends_the_sync_and_the_next_goes_on(place: Shop, has_begun: bool) -> None:
+    class Gone(ProcessTasks):
+        """Loses its executors, and waits for others, as Spark does."""
+
+        def run(self, task: Any, count: int, tag: str) -> str:
+            if has_begun:
+                running = threading.Thread(target=super().run, args=(task, count, tag))
+                running.start()
+                until(lambda: len(place.landed("users")) >= 1, "the first load")
+                super().interrupt(tag)
+            threading.Event().wait()
+            return ""
+
+    place.offer({**_USERS, "failure": {"kind": "hang", "after": 12}})
+    timeouts = Timeouts(startup_seconds=4.0, heartbeat_seconds=1.0 if not has_begun else 60.0)
+    with pytest.raises(ConnectorError, match="no executor has been heard of" if has_begun else "has taken it"):
+        _OnExecutors(place, Gone()).sync(RunOptions(threading.Event(), timeouts=timeouts))
     place.more = {}
     assert place.sync_of(_USERS).status == "complete"
     assert place.column("users") == list(range(20))
