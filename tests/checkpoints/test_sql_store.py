@@ -307,7 +307,7 @@ def test_a_locked_file_is_an_error_and_nothing_has_moved(tmp_path: Path) -> None
     lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
     other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StateUnavailable, match="locked") as refused:
+    with pytest.raises(StateUnavailable, match=r"locked[^|]*keep the state in PostgreSQL") as refused:
         store.change_state(lease, USERS, stream_state(USERS, "u"), who="ann")
     assert "state.db" in str(refused.value)
     assert store.states("shop") == [], "and reading goes on"
