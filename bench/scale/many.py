@@ -1,0 +1,143 @@
+"""Plays many connections that are due at once: `python -m bench.scale.many`.
+
+Whole syncs of small connections, three streams and 60 records each, by many processes that share one state store and
+begin their next sync as soon as one has ended: the worst minute of an hour with 1,000 connections. Tables are plain
+folders, so that the store is what they have in common. Each store gets the same connections, once for each number of
+processes. An error counts, and so does the slowest sync beside the median one: a store that lets some wait for others
+without end is not fair.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.generate import Generated, Recipe, generate
+from bench.meter import cpu_seconds
+from bench.report import Figure, put_into, table
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync import run
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT, tables
+from tests.support.postgres import programs, running_server
+
+_ROOT = Path(__file__).parents[2]
+_FOLDER = _ROOT / ".bench" / "many"
+_MARK = "many"
+_RECORDS = 60
+_AN_HOUR = 3600
+_PROMISED = 1000
+
+
+class Ended(NamedTuple):
+    """The end of one sync. `error` is empty if it is complete, with all of its rows."""
+
+    connection: str
+    seconds: float
+    error: str
+
+
+def _sync(home: Path, name: str) -> Ended:
+    began = time.perf_counter()
+    error = ""
+    try:
+        with Engine(Settings.load(home, home / "settings.yaml")) as engine:
+            report = run.sync_connection(engine, Connection.from_file(home / f"{name}.yaml"))
+        landed = sum(stream.committed for stream in report.streams.values())
+        if (report.status, landed) != ("complete", _RECORDS):
+            error = f"{report.status}, {landed} rows: {report.error}"
+    except ProtoError as raised:
+        error = str(raised)
+    return Ended(name, time.perf_counter() - began, error)
+
+
+def _home(folder: Path, state_url: str, names: Sequence[str], made: Generated) -> Path:
+    folder.mkdir()
+    settings = {"state_url": state_url, "catalog": {"format": FOLDER_FORMAT}}
+    (folder / "settings.yaml").write_text(json.dumps(settings))
+    command = [sys.executable, "-I", "-S", str(_ROOT / "bench" / "replay_source.py")]
+    document = {
+        "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command}},
+        "config": {"recording": str(made.path), "catalog": str(made.catalog_path)},
+        "streams": {"*": {"read": "incremental", "write": "append"}},
+    }
+    for name in names:
+        (folder / f"{name}.yaml").write_text(json.dumps(document))
+    return folder
+
+
+def _figures(what: str, home: Path, names: Sequence[str], processes: int) -> Iterator[Figure]:
+    context = get_context("forkserver")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        # A first sync imports what it needs, and is not counted.
+        list(pool.map(partial(_sync, home), names[:processes]))
+        names = names[processes:]
+        cpu, began = cpu_seconds(), time.perf_counter()
+        ended = list(pool.map(partial(_sync, home), names))
+        seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu
+    errors = [each for each in ended if each.error]
+    for each in errors[:3]:
+        print(f"{what}, {each.connection}: {each.error}", file=sys.stderr)
+    median = statistics.median(each.seconds for each in ended)
+    what = f"{what}, {processes} processes"
+    yield Figure(f"{what}: errors in {len(names)} syncs", len(errors), 0)
+    yield Figure(f"{what}: time of the hour that {_PROMISED} take", seconds / len(names) * _PROMISED / _AN_HOUR, 1)
+    yield Figure(f"{what}: CPU s a sync", cpu / len(names))
+    yield Figure(f"{what}: slowest sync / median one", max(each.seconds for each in ended) / median)
+    yield Figure(f"{what}: median sync, s", median)
+
+
+@contextmanager
+def _stores() -> Iterator[dict[str, str]]:
+    """The URL of each kind of store, as a template of a name."""
+    sqlite = {"SQLite": f"sqlite:///{_FOLDER}/{{}}.db"}
+    bin_folder = programs()
+    if bin_folder is None:
+        print("PostgreSQL is not installed, and not measured", file=sys.stderr)
+        yield sqlite
+        return
+    with running_server(bin_folder) as server:
+        yield {"PostgreSQL": server.new_store(), **sqlite}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.scale.many", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--connections", type=int, default=_PROMISED)
+    parser.add_argument("--processes", type=int, nargs="*", default=[10, 50])
+    parser.add_argument("--write", type=Path, help="put the table into this document, between its marks")
+    chosen = parser.parse_args()
+    shutil.rmtree(_FOLDER, ignore_errors=True)
+    _FOLDER.mkdir(parents=True)
+    # Each process is a fork of one that has imported everything, and shares its memory.
+    get_context("forkserver").set_forkserver_preload([run.__name__, tables.__name__])
+    made = generate(Recipe(_RECORDS, run_length=10, state_every=10), _FOLDER / "records.jsonl")
+    rows = []
+    with _stores() as stores:
+        for kind, url in stores.items():
+            for processes in chosen.processes:
+                place = f"{kind}_{processes}".lower()
+                names = [f"{place}_{number}" for number in range(processes + chosen.connections)]
+                home = _home(_FOLDER / place, url.format(place), names, made)
+                for figure in _figures(kind, home, names, processes):
+                    print("  ".join(figure.row), file=sys.stderr, flush=True)
+                    rows.append(figure.row)
+    text = table(["what", "figure", "at most", ""], rows)
+    print(text)
+    if chosen.write:
+        put_into(chosen.write, text, mark=_MARK)
+    shutil.rmtree(_FOLDER)
+
+
+if __name__ == "__main__":
+    main()
