@@ -29,6 +29,7 @@ _WORDS = {
     pa.date32(): "Date32",
     pa.date64(): "Date64",
 }
+_END_BYTES = 8
 _UNITS = {"ms": "TimestampMillis", "us": "TimestampMicros", "ns": "TimestampNanos"}
 
 
@@ -45,10 +46,12 @@ def arrow_frame(batch: pa.RecordBatch) -> memoryview:
         pa.field(field.name, column.type, field.nullable) for field, column in zip(batch.schema, columns, strict=True)
     ]
     sent = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-    sink = pa.BufferOutputStream()
+    # In memory of its size: a stream that grows copies all that it has, again and again.
+    buffer = pa.allocate_buffer(sent.schema.serialize().size + pa.ipc.get_record_batch_size(sent) + _END_BYTES)
+    sink = pa.FixedSizeBufferWriter(buffer)
     with pa.ipc.new_stream(sink, sent.schema) as stream:
         stream.write_batch(sent)
-    return memoryview(sink.getvalue())
+    return memoryview(buffer)[: sink.tell()].toreadonly()
 
 
 def _word(kind: pa.DataType) -> str:

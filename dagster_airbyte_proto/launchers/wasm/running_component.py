@@ -38,7 +38,11 @@ class RunningComponent:
             if self._inbox is None:
                 raise InternalError("writing to a component", "it takes no input")
             if not self._inbox.has_room and not self._is_stopped:
-                chunk = self._step(timeout_seconds)
+                self._session.is_driven_by_writer = True
+                try:
+                    chunk = self._step(timeout_seconds)
+                finally:
+                    self._session.is_driven_by_writer = False
                 if chunk:
                     self._output.append(chunk)
             if self._is_stopped or self._has_ended:

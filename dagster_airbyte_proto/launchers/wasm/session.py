@@ -49,11 +49,15 @@ class CallTookTooLong(Exception):
 
 
 class ComponentSession:
-    """The calls of one running component. `has_failed` once what it was asked for did not come to a good end."""
+    """The calls of one running component. `has_failed` once what it was asked for did not come to a good end.
+
+    `is_driven_by_writer` while who drives it has more input for it.
+    """
 
     def __init__(self, program: RunningConnector, role: str, host: HostFunctions, timeout_seconds: float) -> None:
         self.wait_seconds = 0.0
         self.has_failed = False
+        self.is_driven_by_writer = False
         self._program, self._host = program, host
         self._functions = {each.name: (number, each) for number, each in enumerate(ROLE_FUNCTIONS[role], start=1)}
         self._timeout_seconds = timeout_seconds
@@ -94,7 +98,9 @@ class ComponentSession:
                 if isinstance(message, Ready):
                     continue
                 while self._host.has_to_wait(message):
-                    time.sleep(min(self.wait_seconds, _IDLE_SECONDS))
+                    # A writer has the batch that is waited for: a nap before it may give it was half of all time.
+                    if not self.is_driven_by_writer:
+                        time.sleep(min(self.wait_seconds, _IDLE_SECONDS))
                     yield None
                 result = self._host.answer(message)
                 while self._host.output:

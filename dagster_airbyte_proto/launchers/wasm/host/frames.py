@@ -15,12 +15,12 @@ MAX_HELD_BYTES = 1 << 30
 
 
 class _Frame:
-    def __init__(self, content: bytes = b"", *, is_sealed: bool = False) -> None:
-        self.chunks = [content] if content else []
+    def __init__(self, content: bytes | memoryview = b"", *, is_sealed: bool = False) -> None:
+        self.chunks: list[bytes | memoryview] = [content] if content else []
         self.size = len(content)
         self.is_sealed = is_sealed
 
-    def whole(self) -> bytes:
+    def whole(self) -> bytes | memoryview:
         if len(self.chunks) != 1:
             self.chunks = [b"".join(self.chunks)]
         return self.chunks[0]
@@ -48,7 +48,7 @@ class Frames:
             found = f"it holds {len(self._frames)} frames of {self._held_bytes} bytes: it has to drop some first"
             raise refusal(ErrorCategory.FRAME, "TOO_MANY_FRAMES", found)
 
-    def add_sealed(self, content: bytes) -> int:
+    def add_sealed(self, content: bytes | memoryview) -> int:
         """A frame of our own, for the connector to read."""
         self._held_bytes += len(content)
         return self._added(_Frame(content, is_sealed=True))
@@ -73,7 +73,7 @@ class Frames:
     def length(self, handle: int) -> int:
         return self._found(handle, "FRAME_LEN_FAILED").size
 
-    def read(self, handle: int, offset: int, count: int) -> bytes:
+    def read(self, handle: int, offset: int, count: int) -> bytes | memoryview:
         frame = self._found(handle, "FRAME_READ_FAILED", is_sealed=True)
         if offset + count > frame.size:
             found = f"out of bounds: offset={offset}, len={count}, frame_len={frame.size}"
@@ -93,7 +93,7 @@ class Frames:
         if not frame.size:
             raise refusal(ErrorCategory.INTERNAL, "EMPTY_BATCH", f"frame {handle} is empty")
         self.drop(handle)
-        return frame.whole()
+        return bytes(frame.whole())
 
     def _added(self, frame: _Frame) -> int:
         handle, self._next_handle = self._next_handle, self._next_handle + 1

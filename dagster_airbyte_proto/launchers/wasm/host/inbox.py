@@ -18,7 +18,7 @@ _DOING = "reading what is written to a component"
 
 class _Batch(NamedTuple):
     rows: int
-    content: bytes
+    content: bytes | memoryview
 
 
 class _Position(NamedTuple):
@@ -37,7 +37,7 @@ class Inbox:
         self._batches: deque[_Batch] = deque()
         self._positions: deque[_Position] = deque()
         self._line = b""
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
         self._missing = self._rows = 0  # Of the batch that is coming in.
         self._waiting_bytes = 0
         self._came = self._taken = self._proved = 0  # Rows of this run.
@@ -67,7 +67,7 @@ class Inbox:
                 raise ProtocolViolation(_DOING, f"a line of over {_MAX_LINE_BYTES} bytes")
         return len(data)
 
-    def next(self) -> bytes | None:
+    def next(self) -> bytes | memoryview | None:
         """The next batch, which the component has from now on; None if there is none."""
         if not self._batches:
             return None
@@ -102,7 +102,8 @@ class Inbox:
         return None if found is None else ProvedPosition(found.plan, found.rows)
 
     def _fed_content(self, rest: memoryview) -> int:
-        piece = bytes(rest[: self._missing])
+        # Whoever writes what is read-only leaves it as it is: so a batch that comes whole is not copied.
+        piece = rest[: self._missing] if rest.readonly else bytes(rest[: self._missing])
         self._pieces.append(piece)
         self._missing -= len(piece)
         if not self._missing:
