@@ -77,6 +77,18 @@ def test_of_a_shaped_stream_only_the_reasons_are_kept(place: Place) -> None:
     assert _rejected(place) == [("data: bad", None)]
 
 
+def test_where_their_table_refuses_them_the_sync_warns_and_goes_on(place: Place) -> None:
+    there = {"namespace": "_rejected", "table_prefix": "shop__"}
+    file = Path(_connect(place, f"ipc first;{checkpoint(3)}", destination=there))
+    file.rename("other.yaml")
+    assert place.json("sync", "other.yaml")["streams"]["users"]["table"].endswith("_rejected.shop__users")
+    report = place.json("sync", _connect(place))
+    assert (report["status"], report["streams"]["users"]["committed"]) == ("complete", 3)
+    assert report["streams"]["users"]["rejections"] == {"rejected by the connector: data": 1}
+    [warning] = [each for each in report["warnings"] if "rejected records" in each]
+    assert warning.startswith("the rejected records of stream users are in no table: ")
+
+
 def test_a_relay_only_counts_them(place: Place) -> None:
     granted = place.folder / "granted"
     granted.mkdir()
