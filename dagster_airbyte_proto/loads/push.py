@@ -54,11 +54,12 @@ class SealedPlan(msgspec.Struct, frozen=True):
     to remove.
 
     A position is a number of rows of the plan. The rows are in `files`, one after the other; those of `removal_files`
-    follow. A plan that `starts_over` takes nothing for delivered. `fingerprint` covers all that makes two plans of the
-    same rows differ: mapping, key and options. `cursor` is the greatest cursor value up to which rows are in the plan,
-    and `after` the one of the plan before, both as text. So are `snapshot`, up to which the changes of the table are in
-    the plan, and `snapshot_before`. With `keeps_snapshot` the next push looks for changes from there on. A plan of a
-    `partition` has the rows of that one alone. The text of `json_fields` is JSON already.
+    follow. A plan that `starts_over` takes nothing for delivered. `fingerprint` covers all that makes two plans of
+    the same rows differ: fields, key and options. `mapping` is a digest of where the fields come from, empty without
+    one. `cursor` is the greatest cursor value up to which rows are in the plan, and `after` the one of the plan
+    before, both as text. So are `snapshot`, up to which the changes of the table are in the plan, and
+    `snapshot_before`. With `keeps_snapshot` the next push looks for changes from there on. A plan of a `partition`
+    has the rows of that one alone. The text of `json_fields` is JSON already.
     """
 
     plan_id: str
@@ -79,6 +80,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     keeps_snapshot: bool = False
     partition: str | None = None
     json_fields: tuple[str, ...] = ()
+    mapping: str = ""
 
     @property
     def rows(self) -> int:
@@ -94,12 +96,13 @@ class SealedPlan(msgspec.Struct, frozen=True):
         return self.counts.to_write
 
 
-def push_basis(mode: PushMode, fingerprint: str) -> str:
+def push_basis(mode: PushMode, fingerprint: str, mapping: str) -> str:
     """Returns what a plan has to share with the one before to look only at changes since that one's snapshot.
 
-    Where it differs, rows that lie before the snapshot may have to be sent too.
+    Where it differs, rows that lie before the snapshot may have to be sent too. Another mapping is no other
+    fingerprint: rows that come out as they were are not sent again.
     """
-    return f"{mode}:{fingerprint}"
+    return f"{mode}:{fingerprint}:{mapping}" if mapping else f"{mode}:{fingerprint}"
 
 
 class RejectedRow(NamedTuple):

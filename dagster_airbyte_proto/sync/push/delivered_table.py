@@ -148,7 +148,7 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
         plan.rows,
         cursor=plan.cursor if is_end else plan.after,
         snapshot=snapshot,
-        basis=push_basis(plan.mode, plan.fingerprint),
+        basis=push_basis(plan.mode, plan.fingerprint, plan.mapping),
     )
     return state_codec_named(PUSH).from_value(plan.stream, msgspec.to_builtins(position))
 

@@ -136,7 +136,7 @@ def _since(
     """The snapshot after which changes are looked for; None where rows before it may have to be sent too."""
     if query.retries_rejected:
         return None
-    if position.snapshot is None or position.basis != push_basis(options.mode, query.fingerprint):
+    if position.snapshot is None or position.basis != push_basis(options.mode, query.fingerprint, _mapping(options)):
         reason = "no snapshot was pushed" if position.snapshot is None else "its mapping or mode was changed"
         context.log.write("NOTE", f"{query.stream}: all rows of {query.table} are compared: {reason}")
         return None
@@ -209,7 +209,16 @@ def _fingerprint(options: PushOptions, fields: pa.Schema, specs: Sequence[Transf
         "nulls": options.nulls or "send",
         **({"transforms": described_transforms(specs)} if specs else {}),
     }
-    return hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return _digest(described)
+
+
+def _mapping(options: PushOptions) -> str:
+    """A digest of the mapping; empty without one."""
+    return _digest(_planned_fields(options)) if options.map else ""
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _sealed(
@@ -237,6 +246,7 @@ def _sealed(
         removal_files=removal_files,
         counts=_counts(query, planned, written, changed, removed),
         fingerprint=query.fingerprint,
+        mapping=_mapping(options),
         generation_id=context.delivery.sync_id,
         partition=context.request.partition_key,
     )

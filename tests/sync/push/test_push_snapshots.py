@@ -47,6 +47,17 @@ def test_a_push_without_a_new_snapshot_looks_at_no_row(table: PushedTable) -> No
     assert nothing.snapshot == first.snapshot
 
 
+def test_a_mapping_of_the_same_fields_to_other_values_sends_them(table: PushedTable) -> None:
+    """The table has no new snapshot, and the fields have the types of before."""
+    for title in ("old", "new"):
+        table.push["map"] = {"id": "id", "title": {"value": title}}
+        report, notes = _pushed(table)
+        assert report.acknowledged == 23
+        assert {row["title"] for row in table.received()[-23:]} == {title}
+    assert "its mapping or mode was changed" in notes
+    assert _pushed(table)[0].sent == 0
+
+
 def test_changes_that_cannot_be_found_are_compared(table: PushedTable) -> None:
     _pushed(table)
     table.fill([person(1, "renamed"), *(person(number) for number in range(2, 20))])
