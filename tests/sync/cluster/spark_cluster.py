@@ -1,4 +1,7 @@
-"""A standalone Spark cluster on loopback: a master and two workers of one core each."""
+"""A standalone Spark cluster on loopback: a master and two workers of one core each.
+
+The workers have addresses of their own, as of two machines: Spark starts no speculative attempt on the machine of the
+first."""
 
 import os
 import subprocess
@@ -94,11 +97,11 @@ def running_cluster(folder: Path) -> Iterator[SparkCluster]:
     }
     with ExitStack() as opened:
         log = opened.enter_context((folder / "cluster.log").open("wb"))
-        at = ["--host", _LOOPBACK, "--webui-port"]
-        commands = [["master.Master", "--port", str(port), *at, str(page)]]
+        commands = [["master.Master", "--port", str(port), "--host", _LOOPBACK, "--webui-port", str(page)]]
         for number in range(_WORKERS):
             own = ["--cores", "1", "--memory", "700m", "--work-dir", str(folder / f"work-{number}")]
-            commands.append(["worker.Worker", *own, *at, "0", f"spark://{_LOOPBACK}:{port}"])
+            at = ["--host", f"127.0.0.{2 + number}", "--webui-port", "0"]
+            commands.append(["worker.Worker", *own, *at, f"spark://{_LOOPBACK}:{port}"])
         pids = [opened.enter_context(_started(command, environment, log)) for command in commands]
         cluster = SparkCluster(port, page, pids[1:], folder)
         deadline = time.monotonic() + _DEADLINE_SECONDS

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,14 @@ from tests.sync.shop import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
 _ROWS = 30
+_SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+    # Else it is about records an hour, and a task that hangs has read its one.
+    "spark.speculation.efficiency.enabled": "false",
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +53,12 @@ class Place:
             "run_on": "executors",
         }
         (folder / "shop.yaml").write_text(yaml.safe_dump(connection))
-        (folder / "settings.yaml").write_text(yaml.safe_dump({"lease_seconds": 5, "spark": cluster.settings}))
+        quick = {"scenario": {"streams": {"users": {"records": _ROWS}}}}
+        (folder / "quick.yaml").write_text(yaml.safe_dump({**connection, "config": quick}))
+        self.write_settings(cluster.settings)
+
+    def write_settings(self, spark: Mapping[str, str]) -> None:
+        (self.folder / "settings.yaml").write_text(yaml.safe_dump({"lease_seconds": 5, "spark": {**spark}}))
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "dagster_airbyte_proto", "--home", str(self.folder / "home")]
@@ -116,6 +129,20 @@ def test_a_killed_executor_is_replaced_and_every_row_is_there_once(
     assert json.loads(output)["status"] == "complete"
     assert place.ids() == list(range(_ROWS))
     assert _sources() == []
+
+
+@pytest.mark.parametrize("place", [True], indirect=True, ids=["hangs"])
+def test_a_speculative_attempt_supersedes_the_slow_one(place: Place, cluster: SparkCluster) -> None:
+    place.write_settings({**cluster.settings, **_SPECULATION})
+    ended = place.run("sync-all", *(str(place.folder / f"{name}.yaml") for name in ("shop", "quick")))
+    # The first attempt of shop hangs for ever: only a second one can have ended it.
+    assert place.mark.exists()
+    assert {each["connection"]: each["status"] for each in ended["connections"]} == {
+        "shop": "complete",
+        "quick": "complete",
+    }
+    until(lambda: _sources() == [], "the end of the first attempt's source")
+    assert place.ids() == list(range(_ROWS))
 
 
 @pytest.mark.parametrize("place", [True], indirect=True, ids=["hangs"])
