@@ -77,6 +77,7 @@ bench: setup ## our figures beside those of the peers, as ratios of CPU seconds
 	$(BIN)/python -m bench.pushes
 	$(BIN)/python -m bench.pushes.syncmaven
 	$(BIN)/python -m bench.transport
+	$(BIN)/python -m bench.rapidbyte
 	$(BIN)/python -m bench.scale.cluster
 	$(BIN)/python -m bench.scale.many
 

@@ -14,16 +14,21 @@ _PACKAGES = ("pyarrow", "pyspark", "msgspec", "dagster_airbyte_proto")
 
 
 class Figure(NamedTuple):
-    """One line of the page. Without `at_most` it has no limit."""
+    """One line of the page. Without `at_most` or `at_least` it has no limit."""
 
     says: str
     value: float
     at_most: float | None = None
+    at_least: float | None = None
 
     @property
     def row(self) -> tuple[str, ...]:
-        verdict = "" if self.at_most is None else "ok" if self.value <= self.at_most else "**MISSED**"
-        return self.says, f"{self.value:.3g}", "" if self.at_most is None else f"{self.at_most:g}", verdict
+        limit, is_kept = "", True
+        if self.at_most is not None:
+            limit, is_kept = f"{self.at_most:g}", self.value <= self.at_most
+        elif self.at_least is not None:
+            limit, is_kept = f"≥ {self.at_least:g}", self.value >= self.at_least
+        return self.says, f"{self.value:.3g}", limit, ("ok" if is_kept else "**MISSED**") if limit else ""
 
 
 def machine() -> dict[str, str]:

@@ -1,0 +1,5 @@
+"""`python -m bench.rapidbyte`."""
+
+from bench.rapidbyte.figures import main
+
+main()
