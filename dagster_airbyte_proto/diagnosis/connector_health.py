@@ -25,6 +25,7 @@ _EXTRAS = "extras"
 _MODULES = {
     "aws": "boto3",
     "cluster": "cryptography",
+    "connect": "grpc_status",
     "otel": "opentelemetry",
     "postgres": "psycopg",
     "rapidbyte": "wasmtime",

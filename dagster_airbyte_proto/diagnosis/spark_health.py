@@ -59,6 +59,8 @@ def spark_checks(settings: Settings, *, is_quick: bool) -> Sequence[HealthCheck]
         late=f"Read {engine.spark_settings.jvm_log}: the JVM logs there why it is waiting.",
         give_up=_kill_jvm,
     )
+    if engine.spark_settings.is_remote:
+        checks = []  # Java and the jars are the server's.
     return checks if is_quick else [*checks, start]
 
 

@@ -28,9 +28,9 @@ from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.tables.abilities import Abilities
-from dagster_airbyte_proto.tables.formats import Format, find_format, register_tables
+from dagster_airbyte_proto.tables.formats import Format, abilities_on, check_works_on, find_format, register_tables
 from dagster_airbyte_proto.tables.planner import PushPlanner, SupportsPlans, SupportsSession
-from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm
+from dagster_airbyte_proto.tables.remote_sessions import is_remote, needs_jvm
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.tasks import SupportsTasks, TaskRunner
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -73,7 +73,12 @@ class Engine:
         """Raises ConfigError where the tables cannot be opened on the session that the settings name, or that was
         given. It starts nothing."""
         if self._given_tables is None:
-            check_has_jvm("opening the tables", "they", self._given_session, self.settings.spark)
+            check_works_on(self._format, self.spark_settings)
+
+    def check_has_jvm(self, doing: str, what: str) -> None:
+        """Raises ConfigError where the session is one of Spark Connect. It starts nothing."""
+        if self.abilities.is_remote or (self._given_tables is None and self.spark_settings.is_remote):
+            raise needs_jvm(doing, what)
 
     @property
     def store(self) -> DeliveryStore:
@@ -90,7 +95,7 @@ class Engine:
     @property
     def abilities(self) -> Abilities:
         """The abilities of tables of the engine's format. Known before the tables are open."""
-        return self._given_tables.abilities if self._given_tables else self._format.abilities
+        return self._given_tables.abilities if self._given_tables else abilities_on(self._format, self.spark_settings)
 
     @property
     def tables_if_open(self) -> TableWriter | None:
@@ -196,6 +201,8 @@ class Engine:
 
         self.check_session()
         settings = self.spark_settings
+        if settings.is_remote and isinstance(self.tables, SupportsSession):
+            return self.tables.open_session()
         session = self._given_session or start_session(settings)
         self._format.register(self._format.open_tables(settings, lambda: session), session)
         return session
@@ -211,6 +218,7 @@ class Engine:
             config=self.settings.spark,
             jvm_log=self.settings.logs_folder / "jvm.log",
             short_lived=True,
+            on_connect=self._given_session is not None and is_remote(self._given_session),
         )
 
     def close(self) -> None:

@@ -43,6 +43,7 @@ def sync_connection(
             # TLS and the like, which other syncs do without.
             from dagster_airbyte_proto.sync.cluster.cluster_sync import sync_on_executor
 
+            engine.check_has_jvm(f"syncing connection {connection.name} on an executor", "tasks on executors")
             finished = sync_on_executor(engine, connection, request, following)
         else:
             finished = sync_leased(engine, connection, request, following)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_ch
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.tables.abilities import Abilities
+from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,6 +105,27 @@ class SupportsSnapshotReads(Protocol):
     def snapshot_reader(self, settings: "SparkSettings") -> "SnapshotReader | None":
         """Returns None where the catalog of these tables is one that only Spark can ask."""
         ...
+
+
+@runtime_checkable
+class SupportsConnect(Protocol):
+    """A format whose `open_tables` takes a session of Spark Connect too."""
+
+    @property
+    def connect_abilities(self) -> Abilities:
+        """The abilities of its tables on such a session."""
+        ...
+
+
+def abilities_on(found: Format[Any], settings: "SparkSettings") -> Abilities:
+    """Returns the abilities of a format's tables on the session of these settings."""
+    return found.connect_abilities if settings.is_remote and isinstance(found, SupportsConnect) else found.abilities
+
+
+def check_works_on(found: Format[Any], settings: "SparkSettings") -> None:
+    """Raises ConfigError for a session of Spark Connect where the format needs a JVM."""
+    if settings.is_remote and not isinstance(found, SupportsConnect):
+        raise needs_jvm("opening the tables", f"tables of the format {found.abilities.format}")
 
 
 def find_format(name: str) -> Format[Any]:

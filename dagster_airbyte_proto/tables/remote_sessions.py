@@ -5,7 +5,6 @@
 - Most of our work calls Java's classes. It is refused before a connector starts, and the error says what to do instead.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from dagster_airbyte_proto.errors import ConfigError
@@ -29,7 +28,7 @@ def needs_jvm(doing: str, what: str) -> ConfigError:
     return ConfigError(doing, f"the session is one of Spark Connect, and {what} need Spark's own JVM", remedy=_REMEDY)
 
 
-def check_has_jvm(doing: str, what: str, session: Any = None, config: Mapping[str, str] | None = None) -> None:
-    """Raises ConfigError for a session of Spark Connect, or for settings that would open one."""
-    if (config or {}).get(REMOTE) or (session is not None and is_remote(session)):
+def check_has_jvm(doing: str, what: str, session: Any) -> None:
+    """Raises ConfigError for a session of Spark Connect."""
+    if is_remote(session):
         raise needs_jvm(doing, what)

@@ -22,8 +22,14 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
-from dagster_airbyte_proto.tables.formats import SESSION_CATALOG, Format, SupportsSnapshotReads, find_format
-from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm
+from dagster_airbyte_proto.tables.formats import (
+    SESSION_CATALOG,
+    Format,
+    SupportsSnapshotReads,
+    check_works_on,
+    find_format,
+)
+from dagster_airbyte_proto.tables.remote_sessions import REMOTE, is_remote
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.sql_names import qualified
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -153,12 +159,21 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
     def _writer(self, catalog: str, labels: Mapping[str, str]) -> TableWriter:
         own = getattr(self.spark, "settings", None)
-        settings = own if isinstance(own, SparkSettings) else SparkSettings("")
-        check_has_jvm(f"opening catalog {catalog}", "its tables", config=getattr(self.spark, "spark_config", None))
+        settings = own if isinstance(own, SparkSettings) else SparkSettings("", on_connect=self._is_remote(catalog))
+        check_works_on(self._format, settings)
         tables: TableWriter = self._format.open_tables(
             settings._replace(catalog=catalog), lambda: self._session(catalog), labels
         )
         return tables
+
+    def _is_remote(self, catalog: str) -> bool:
+        """Returns whether the session of a resource that is not ours is one of Spark Connect.
+
+        Those of dagster-pyspark say so in their config. Any other is opened now: a sync must be refused before its
+        connector starts.
+        """
+        config = getattr(self.spark, "spark_config", None)
+        return is_remote(self._session(catalog)) if config is None else bool(config.get(REMOTE))
 
     def _register_tables(self) -> None:
         """Registers the tables with Spark's session catalog, which forgets them when the session ends."""

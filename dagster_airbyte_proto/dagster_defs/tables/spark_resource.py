@@ -25,6 +25,10 @@ class SparkSessionResource(LazyPySparkResource):
         description="The table format: iceberg; or delta or parquet, which hold only streams, not frames.",
     )
     warehouse: str = Field(default="", description="The folder or URL that holds the tables.")
+    remote: str = Field(
+        default="",
+        description="The URL of a Spark Connect server, sc://host:15002, in the place of a session of this process.",
+    )
     jars: list[str] = Field(default=[], description="Jar files, for machines that cannot reach Maven Central.")
     # Text only, which Dagster's own is not: of such values it fills in `EnvVar`.
     spark_config: dict[str, str] = Field(default={}, description="Spark settings; they override every default.")
@@ -65,7 +69,11 @@ class SparkSessionResource(LazyPySparkResource):
             warehouse=self.warehouse or str(home_folder() / "warehouse"),
             catalog=self.catalog,
             format=self.format,
-            config={**({"spark.jars": ",".join(self.jars)} if self.jars else {}), **self.spark_config},
+            config={
+                **({"spark.remote": self.remote} if self.remote else {}),
+                **({"spark.jars": ",".join(self.jars)} if self.jars else {}),
+                **self.spark_config,
+            },
             jvm_log=Path(self.jvm_log) if self.jvm_log else None,
             short_lived=self.short_lived,
         )

@@ -34,7 +34,7 @@ def sync_connections(engine: Engine, connections: Sequence[Connection], options:
     Raises ConfigError if two have the same name, or one has a destination that is no table.
     """
     _check(connections)
-    engine.check_session()
+    engine.check_has_jvm("syncing many connections", "tasks on executors")
     with ExitStack() as opened:
         begun = [_begin(engine, each, options, opened) for each in connections]
         syncs = [each.sync for each in begun if each.sync is not None]

@@ -1,15 +1,19 @@
 """The format `iceberg`."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.tables.formats import SparkPackage, SparkParts
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
+from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES as CONNECT_ABILITIES
+from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
+    from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
     from dagster_airbyte_proto.tables.iceberg.rewind import IcebergRewinder
     from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
     from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
@@ -36,24 +40,35 @@ class IcebergFormat:
     """Opens Iceberg tables."""
 
     abilities = ABILITIES
+    connect_abilities = CONNECT_ABILITIES
 
     def open_tables(
         self,
         settings: "SparkSettings",
         session: "Callable[[], SparkSession] | None" = None,
         labels: Mapping[str, str] | None = None,
-    ) -> "IcebergTables":
+    ) -> "IcebergTables | RemoteIcebergTables":
+        if settings.is_remote:
+            from dagster_airbyte_proto.tables.connect_client import connect
+            from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
+
+            return RemoteIcebergTables(session or partial(connect, settings), settings, labels=dict(labels or {}))
         from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
         from dagster_airbyte_proto.tables.spark.session import start_session
 
         return IcebergTables(session or start_session(settings), settings, labels=dict(labels or {}))
 
-    def care(self, tables: "IcebergTables") -> "IcebergCare":
+    def care(self, tables: "IcebergTables | RemoteIcebergTables") -> "IcebergCare":
         from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
+        from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 
+        if not isinstance(tables, IcebergTables):
+            raise needs_jvm("looking after tables", "their inspection, compaction and expiry")
         return IcebergCare(tables)
 
-    def rewinder(self, tables: "IcebergTables") -> "IcebergRewinder":
+    def rewinder(self, tables: "IcebergTables | RemoteIcebergTables") -> "IcebergRewinder":
+        if tables.abilities.is_remote:
+            raise needs_jvm("taking tables back", "their rewinds")
         from dagster_airbyte_proto.tables.iceberg.rewind import IcebergRewinder
 
         return IcebergRewinder(tables.open_session(), tables.catalog)
@@ -77,9 +92,11 @@ class IcebergFormat:
     def snapshot_reader(self, settings: "SparkSettings") -> "SnapshotReader | None":
         from dagster_airbyte_proto.tables.newest_snapshot import IcebergSnapshots
 
-        return IcebergSnapshots(settings) if IcebergSnapshots.can_read(settings) else None
+        # Where the catalog is one of a Connect server, only that server knows it.
+        can_read = not settings.is_remote and IcebergSnapshots.can_read(settings)
+        return IcebergSnapshots(settings) if can_read else None
 
-    def register(self, tables: "IcebergTables", session: "SparkSession") -> None:
+    def register(self, tables: "IcebergTables | RemoteIcebergTables", session: "SparkSession") -> None:
         """Does nothing: the catalog knows its tables."""
 
 

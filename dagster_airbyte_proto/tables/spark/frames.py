@@ -19,7 +19,6 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG
 from dagster_airbyte_proto.tables.iceberg.log import Snapshot
-from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm
 from dagster_airbyte_proto.tables.spark.jvm_errors import first_line
 from dagster_airbyte_proto.tables.spark.session import keep_interrupt_handler
 from dagster_airbyte_proto.tables.sql_names import quoted
@@ -81,7 +80,6 @@ def open_catalog(session: Callable[[], SparkSession], catalog: str) -> SparkSess
     """Opens a session that the user made. Raises ConfigError where it does not know the catalog."""
     with keep_interrupt_handler():
         found = session()
-    check_has_jvm(f"opening catalog {catalog}", "its tables", found)
     key = f"spark.sql.catalog.{catalog}"
     if catalog != SESSION_CATALOG and found.conf.get(key, None) is None:
         raise ConfigError(

@@ -1,4 +1,7 @@
-"""Classifies failed calls into the JVM. Only this module names Java's exception classes."""
+"""Classifies failed calls into the JVM, and failed requests to a server of Spark Connect.
+
+Only this module names Java's exception classes.
+"""
 
 import logging
 import re
@@ -7,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkValueError
+from pyspark.errors import PySparkException, PySparkValueError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.logger import PySparkLogger
 
@@ -16,6 +19,9 @@ CALL_ERRORS = (Py4JError, CapturedException, PySparkValueError, OSError)
 
 Asking for a frame's schema reports a lost JVM as a type that cannot be parsed (PySparkValueError).
 """
+
+REMOTE_ERRORS = (PySparkException, OSError)
+"""All that a request to a server of Spark Connect raises, and what reading its files does."""
 
 _CONFLICTS = {
     "org.apache.iceberg.exceptions.ValidationException",
@@ -27,6 +33,13 @@ _NO_ANSWERS = {
     "org.apache.iceberg.exceptions.ServiceFailureException",
     "org.apache.iceberg.exceptions.ServiceUnavailableException",
 }
+# Spark's own names of errors. Over Connect their Java class is one of its internal ones.
+_CONDITIONS = {
+    "TABLE_OR_VIEW_NOT_FOUND": "org.apache.iceberg.exceptions.NoSuchTableException",
+    "TABLE_OR_VIEW_ALREADY_EXISTS": "TableAlreadyExistsException",
+    "PATH_NOT_FOUND": "java.io.FileNotFoundException",
+}
+_CAUSE = re.compile(r"^Caused by: (?P<name>[\w.$]+)(: (?P<message>.*))?$", re.MULTILINE)
 # A JDBC driver puts its URL into messages, and a user may have written a password there.
 _URL_SECRETS = re.compile(r"(jdbc:[^\s?;]*)[?;]\S*|(?<=//)[^\s/@]+@")
 _MISSING_FILES = ("FileNotFoundException", "iceberg.exceptions.NotFoundException", "s3.model.NoSuchKeyException")
@@ -109,6 +122,9 @@ def _shown(message: str) -> str:
 
 def _causes(error: BaseException) -> Iterator[tuple[str, str]]:
     """Yields (class, message) of the Java exception and of its causes, outermost first. Nothing for other errors."""
+    if stack := getattr(error, "_stacktrace", None):
+        yield from _causes_at_server(error, str(stack))
+        return
     cause = _java_exception(error)
     try:
         while cause is not None:
@@ -117,6 +133,15 @@ def _causes(error: BaseException) -> Iterator[tuple[str, str]]:
     except (Py4JError, OSError):
         # The JVM went down during these calls. What it has answered so far is all there is.
         return
+
+
+def _causes_at_server(error: BaseException, stack: str) -> Iterator[tuple[str, str]]:
+    """As `_causes`, for an error of Spark Connect: it brings the stack trace as text, and no message of its own."""
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    name = stack.strip().partition("\n")[0].partition(":")[0]
+    yield _CONDITIONS.get(condition or "", name), str(error).partition("\n\nJVM stacktrace:")[0]
+    for cause in _CAUSE.finditer(stack):
+        yield cause["name"], cause["message"] or ""
 
 
 def _java_exception(error: BaseException) -> Any:

@@ -28,11 +28,12 @@ from pyspark.sql.types import VariantVal
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
+from dagster_airbyte_proto.tables.connect_client import connect
 from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm
 from dagster_airbyte_proto.tables.spark.class_archive import class_archive
 from dagster_airbyte_proto.tables.spark.java_home import java_home
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line, log_no_raised_errors
+from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, REMOTE_ERRORS, first_line, log_no_raised_errors
 from dagster_airbyte_proto.tables.spark.jvm_output import jvm_output, last_output
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
@@ -87,10 +88,13 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
 def start_session(settings: SparkSettings) -> SparkSession:
     """Returns the process's session, and starts it if there is none, which takes seconds. Safe from any thread.
 
+    With `spark.remote` it is one of Spark Connect, on the server of that URL.
+
     Raises ConfigError when there is no Java of a fit version, or the JVM does not start.
     """
+    if settings.is_remote:
+        return connect(settings)
     config = spark_config(settings)
-    check_has_jvm("starting Spark", "tables", config=config)
     with _starting, keep_interrupt_handler(), _translated_start_errors(settings):
         if SparkContext._active_spark_context is None:
             _start_context(settings, config)
@@ -106,11 +110,13 @@ class LazySession:
     """A session that is opened when the first table needs it.
 
     A `session` that is a function is called once, by the thread that needs it first. If it raises ConfigError, every
-    later `open` raises the same: else each table would start a JVM of its own in vain.
+    later `open` raises the same: else each table would start a JVM of its own in vain. Raises ConfigError for a session
+    of Spark Connect where it must be one that `has_jvm`.
     """
 
-    def __init__(self, session: SparkSession | Callable[[], SparkSession]) -> None:
+    def __init__(self, session: SparkSession | Callable[[], SparkSession], *, has_jvm: bool = True) -> None:
         self._session = session
+        self._has_jvm = has_jvm
         self._opening = threading.Lock()
         self._refusal: ConfigError | None = None
 
@@ -122,7 +128,8 @@ class LazySession:
                 raise self._refusal
             try:
                 opened = self._session() if callable(self._session) else self._session
-                check_has_jvm("opening the tables", "they", opened)
+                if self._has_jvm:
+                    check_has_jvm("opening the tables", "they", opened)
                 self._session = opened
             except ConfigError as error:
                 self._refusal = error
@@ -153,7 +160,7 @@ def query(session: SparkSession, sql: str) -> QueryResult:
     try:
         # Through Arrow: rows from `collect` have timestamps in the time zone of this process.
         answer = session.sql(sql).toArrow()
-    except CALL_ERRORS as error:
+    except (*CALL_ERRORS, *REMOTE_ERRORS) as error:
         raise TableError("running the query", first_line(error)) from error
     values = [(column.to_pylist(maps_as_pydicts="lossy"), column.type) for column in answer.columns]
     columns = [[_plain(value, kind) for value in column] for column, kind in values]

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dagster_airbyte_proto.loads.storage import without_file_scheme
+from dagster_airbyte_proto.tables.remote_sessions import REMOTE
 
 
 class SparkSettings(NamedTuple):
     """The warehouse, the catalog and the Spark session of tables. `config` wins over every default here.
 
     `warehouse` is a path or a URI. The JVM's output goes to `jvm_log`; without it, to stderr (see jvm_output.py).
+    Of a session that code of the user opens, `on_connect` says that it is one of Spark Connect.
     `cache` has the archive of Spark's classes for the next JVM, and the wrapped JRE of the wheel if the machine has no
     Java. `short_lived` is for a process that runs one command: its JVM starts with half the CPU, and computes slower
     once it is warm.
@@ -23,6 +25,12 @@ class SparkSettings(NamedTuple):
     jvm_log: Path | None = None
     short_lived: bool = False
     cache: Path = Path("~/.cache/dagster_airbyte_proto")
+    on_connect: bool = False
+
+    @property
+    def is_remote(self) -> bool:
+        """True if the session is one of Spark Connect."""
+        return self.on_connect or bool(self.config.get(REMOTE))
 
     @property
     def warehouse_location(self) -> str:

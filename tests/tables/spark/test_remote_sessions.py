@@ -10,10 +10,11 @@ from dagster_pyspark import LazyPySparkResource
 
 from dagster_airbyte_proto import Connection, SparkSessionResource, SparkTableIOManager, sync, sync_all
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import MergeMode
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.push import push
-from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, find_format
+from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, care_of, find_format, rewinder_of
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 _REMOTE = {"spark.remote": "sc://127.0.0.1:1"}
@@ -27,9 +28,17 @@ class RemoteSession:
         raise AttributeError(f"[JVM_ATTRIBUTE_NOT_SUPPORTED] {name}")
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Path:
+@pytest.fixture(params=["delta", "parquet"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Of tables that no Connect server takes."""
     file = tmp_path / "settings.yaml"
+    file.write_text(json.dumps({"spark": _REMOTE, "catalog": {"format": request.param}}))
+    return file
+
+
+@pytest.fixture
+def iceberg_settings(tmp_path: Path) -> Path:
+    file = tmp_path / "iceberg.yaml"
     file.write_text(json.dumps({"spark": _REMOTE}))
     return file
 
@@ -51,52 +60,65 @@ def connection(tmp_path: Path, started: Path) -> Callable[[str], Connection]:
     return connect
 
 
-def test_a_sync_is_refused_before_its_connector_starts(
+def test_a_sync_into_other_tables_is_refused_before_its_connector_starts(
     tmp_path: Path, settings: Path, started: Path, connection: Callable[[str], Connection]
 ) -> None:
     with pytest.raises(ConfigError, match=_REFUSED) as refused:
         sync(connection("streams: [users]"), home=tmp_path, settings=settings)
     assert "spark.master" in str(refused.value)
+    with Engine(Settings.load(tmp_path, settings)) as engine, pytest.raises(ConfigError, match=_REFUSED):
+        engine.query("select 1")
+    assert not started.exists()
+
+
+def test_work_on_executors_is_refused_before_its_connector_starts(
+    tmp_path: Path, iceberg_settings: Path, started: Path, connection: Callable[[str], Connection]
+) -> None:
     with pytest.raises(ConfigError, match=_REFUSED):
-        sync(connection("run_on: executors"), home=tmp_path, settings=settings)
+        sync(connection("run_on: executors"), home=tmp_path, settings=iceberg_settings)
     with pytest.raises(ConfigError, match=_REFUSED):
         sync_all([connection("streams: [users]")], RemoteSession(), home=tmp_path)
     assert not started.exists()
 
 
 def test_a_push_is_refused_before_its_connector_starts(
-    tmp_path: Path, settings: Path, started: Path, connection: Callable[[str], Connection]
+    tmp_path: Path, iceberg_settings: Path, started: Path, connection: Callable[[str], Connection]
 ) -> None:
     pushed = connection("push: {users: {from: lake.shop.users, key: [id], mode: upsert}}")
     with pytest.raises(ConfigError, match=_REFUSED):
-        push(pushed, home=tmp_path, settings=settings)
+        push(pushed, home=tmp_path, settings=iceberg_settings)
     assert not started.exists()
 
 
-def test_queries_and_the_care_of_tables_are_refused(tmp_path: Path, settings: Path) -> None:
-    with Engine(Settings.load(tmp_path, settings)) as engine:
+def test_the_care_and_the_rewind_of_tables_are_refused(tmp_path: Path) -> None:
+    tables = find_format("iceberg").open_tables(SparkSettings(str(tmp_path), config=_REMOTE))
+    for refused in (care_of, rewinder_of):
         with pytest.raises(ConfigError, match=_REFUSED):
-            engine.query("select 1")
-        with pytest.raises(ConfigError, match=_REFUSED):
-            _ = engine.tables
-    with Engine(Settings.load(tmp_path), session=RemoteSession()) as engine, pytest.raises(ConfigError, match=_REFUSED):
-        engine.query("select 1")
+            refused(tables)
 
 
 @pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if name != "parquet"])
-def test_tables_refuse_a_session_that_turns_out_to_be_remote(tmp_path: Path, name: str) -> None:
+def test_tables_that_need_a_jvm_refuse_a_session_that_turns_out_to_be_remote(tmp_path: Path, name: str) -> None:
     tables = find_format(name).open_tables(SparkSettings(str(tmp_path)), cast(Any, RemoteSession))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=_REFUSED):
+            tables.open_session()
+
+
+@pytest.mark.parametrize("name", ["delta", "parquet"])
+def test_the_io_manager_refuses_by_the_config_and_starts_nothing(name: str) -> None:
+    io_manager = SparkTableIOManager(spark=SparkSessionResource(remote=_REMOTE["spark.remote"], format=name))
     with pytest.raises(ConfigError, match=_REFUSED):
-        tables.open_session()
-    with pytest.raises(ConfigError, match=_REFUSED):
-        tables.open_session()
+        io_manager.tables({})
 
 
 @pytest.mark.parametrize("resource", [SparkSessionResource, LazyPySparkResource])
-def test_the_io_manager_refuses_it_by_the_config_and_starts_nothing(resource: type[LazyPySparkResource]) -> None:
-    io_manager = SparkTableIOManager(spark=resource(spark_config=_REMOTE))
-    with pytest.raises(ConfigError, match=_REFUSED):
-        io_manager.tables({})
-    if resource is SparkSessionResource:
-        with pytest.raises(ConfigError, match=_REFUSED):
-            io_manager.query("select 1")
+def test_the_io_manager_knows_a_remote_session_by_the_config(resource: type[LazyPySparkResource]) -> None:
+    tables = SparkTableIOManager(spark=resource(spark_config=_REMOTE)).tables({})
+    assert tables.abilities.is_remote
+
+
+def test_merges_that_no_statement_makes_are_refused_by_name(tmp_path: Path, iceberg_settings: Path) -> None:
+    with Engine(Settings.load(tmp_path, iceberg_settings)) as engine:
+        assert MergeMode.EQUALITY_DELETES not in engine.abilities.merges
+        assert MergeMode.POSITIONS in engine.abilities.merges

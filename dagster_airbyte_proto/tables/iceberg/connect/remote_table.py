@@ -1,0 +1,74 @@
+"""The metadata of an Iceberg table of a Connect server. SQL says where its file lies, and this machine reads it.
+
+The staged files have to lie where both see them, so the metadata can be read from there too. That costs no Spark job,
+and where the folder is not shared it shows before anything is staged.
+"""
+
+import gzip
+import re
+from typing import NamedTuple
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.loads.storage import Storage, without_file_scheme
+from dagster_airbyte_proto.tables.iceberg.log import History, TableLog
+
+_LOG = msgspec.json.Decoder(TableLog)
+_VERSION = re.compile(r"[0-9]+")
+
+
+class _Read(NamedTuple):
+    """A history and the metadata file from which it was read: one value, so that threads replace both at once."""
+
+    file: str
+    history: History
+
+
+class RemoteTable:
+    """One table. Threads may share it: each uses the history that its own `refresh` returned."""
+
+    def __init__(self, session: SparkSession, storage: Storage, qualified: str) -> None:
+        self._session, self._storage = session, storage
+        self.qualified = qualified
+        self._read = _Read("", History(None, {}, 0, None))
+        self.log: TableLog
+
+    def refresh(self) -> History:
+        """Returns the table's history as it is now. Raises what Spark raises where there is no such table."""
+        # The session keeps a copy of each table that it has read.
+        self._session.sql(f"refresh table {self.qualified}")
+        file, read = self._newest_file(), self._read
+        if file != read.file:
+            self.log = _LOG.decode(self._content(file))
+            self._read = read = _Read(file, History.from_log(self.log))
+        return read.history
+
+    @property
+    def is_sorted(self) -> bool:
+        return any(order.fields for order in self.log.sort_orders)
+
+    def _newest_file(self) -> str:
+        entries = self._session.sql(f"select timestamp, file from {self.qualified}.metadata_log_entries")  # noqa: S608 - quoted
+        # Two changes may fall into the same millisecond. Their files are numbered.
+        newest = max(entries.collect(), key=lambda entry: (entry["timestamp"], _number(entry["file"])))
+        return without_file_scheme(str(newest["file"]))
+
+    def _content(self, file: str) -> bytes:
+        filesystem, path = self._storage.at(file)
+        try:
+            with filesystem.open_input_file(path) as opened:
+                content: bytes = opened.read()
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"reading table {self.qualified}",
+                f"this machine does not see {file}, which the Connect server wrote",
+                remedy="Put the warehouse into a folder that both share under the same path, or into an object store.",
+            ) from error
+        return gzip.decompress(content) if ".gz." in path or path.endswith(".gz") else content
+
+
+def _number(file: str) -> int:
+    found = _VERSION.search(file.rpartition("/")[2])
+    return int(found[0]) if found else 0

@@ -1,0 +1,398 @@
+"""Commits staged Parquet files to the Iceberg tables of a Spark Connect server.
+
+There is no JVM in which to add files by reference, so the server reads the staged files and writes their rows again. A
+load lands once, whoever else tries to commit it:
+
+1. Read the table's log. If it has the load, nothing is left to do.
+2. Commit on top of the snapshot in whose history we looked, and no other. Rows without keys go in by one INSERT that is
+   refused if any rows came in since. Rows with keys take a MERGE, which has no such fence: so it writes to a branch of
+   its own that starts at that snapshot. Then the table is moved to the branch, which is refused if it has moved.
+3. If the change was refused, start again.
+
+A server goes on with the request of a client that died. By the same fences such a request lands once or not at all.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from dagster_airbyte_proto import points
+from dagster_airbyte_proto.errors import CommitUnknown, InternalError, TableError
+from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, key_ids, without_column
+from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.storage import LOCAL, Storage, without_file_scheme
+from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget, Witness, table_fit
+from dagster_airbyte_proto.model import REPLACING, TableName
+from dagster_airbyte_proto.schema.evolution import EvolutionDecision
+from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES
+from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog, labelled, remote_storage
+from dagster_airbyte_proto.tables.iceberg.connect.remote_table import RemoteTable
+from dagster_airbyte_proto.tables.iceberg.connect.staged_frames import StagedPart, insert, merge
+from dagster_airbyte_proto.tables.iceberg.connect.statements import (
+    change_columns,
+    create_table,
+    order_by,
+    rename_columns,
+)
+from dagster_airbyte_proto.tables.iceberg.log import (
+    CONNECTION,
+    HIGH_WATER_MARK,
+    LOAD_ID,
+    History,
+    Snapshot,
+    check_placement,
+    may_have_expired,
+)
+from dagster_airbyte_proto.tables.iceberg.preparation import RequestedTable
+from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
+from dagster_airbyte_proto.tables.part_checks import check_mode, check_table_id, effective_files, high_water_mark_after
+from dagster_airbyte_proto.tables.spark.jvm_errors import NO_OUTCOME, REMOTE_ERRORS, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
+from dagster_airbyte_proto.tables.spark.session import LazySession
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
+
+_ATTEMPTS = 8
+_CONFLICTS = f"other writers changed the table during each of {_ATTEMPTS} attempts"
+# Not with the prefix of branches that hold generations.
+_BRANCH = re.compile(r"airbyte_merge_(?P<made_ms>[0-9]+)_[0-9a-f]+")
+# Of a table with other letters in its name, the session was seen to keep a copy of the log that a refresh left stale.
+_NAME = re.compile(r"[a-z0-9_ ]+")
+_OLD_MS = 24 * 3600 * 1000
+
+
+class RemoteIcebergTables:
+    """Writes the tables of one Iceberg catalog of a Connect server. Different tables may be committed in parallel.
+
+    `session` may be a function; the first thread that needs a table calls it. `close` does not stop the session, which
+    others of the process may use. `labels` (the connection, the run) go into every snapshot's summary, with the prefix
+    `airbyte-proto.`.
+    """
+
+    abilities = ABILITIES
+
+    def __init__(
+        self,
+        session: SparkSession | Callable[[], SparkSession],
+        settings: SparkSettings,
+        *,
+        labels: dict[str, str] | None = None,
+    ) -> None:
+        self._session = LazySession(session, has_jvm=False)
+        self.catalog = settings.catalog
+        self._labels = labels or {}
+        self._opening = threading.Lock()
+        self._is_open = False
+        self._storage = LOCAL
+        self._tables: dict[TableName, RemoteTable] = {}
+
+    @property
+    def storage(self) -> Storage:
+        self.open_session()
+        return self._storage
+
+    def open_session(self) -> SparkSession:
+        """Returns the session of the catalog, and connects to the server if need be."""
+        session = self._session.open()
+        with self._opening:
+            if not self._is_open:
+                check_catalog(session, self.catalog)
+                self._storage = remote_storage(session, self.catalog)
+                self._is_open = True
+        return session
+
+    def prepare(self, spec: TableSpec) -> TableTarget:
+        # A generation with other columns waits for no moment here: the columns are added at once, as for an append.
+        return self._target(RequestedTable.of(spec)._replace(replaces=False))
+
+    def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
+        doing = f"committing load {load_id} to table {self._qualified(part.table)}"
+        check_mode(doing, self.abilities, part)
+        if part.branch_position is not None:
+            raise InternalError(doing, "tables of a Connect server hold no generations on branches")
+        with self._table_errors(doing, str(part.stream)):
+            table = self._table(part.table)
+            for _ in range(_ATTEMPTS):
+                history = table.refresh()
+                if known := self._landed_before(history, load_id, part):
+                    return known
+                check_table_id(doing, table.log.table_uuid, part)
+                check_placement(doing, table.log, part)
+                if landed := self._land(table, history, load_id, part):
+                    self._discard(part)
+                    return landed
+        raise TableError(doing, _CONFLICTS, stream=str(part.stream))
+
+    def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
+        doing = f"looking for load {load_id} in table {self._qualified(part.table)}"
+        with self._table_errors(doing, str(part.stream)):
+            table = self._table(part.table)
+            history = table.refresh()
+            check_table_id(doing, table.log.table_uuid, part)
+            landed = self._landed(history, load_id, part)
+            if landed is None:
+                self._check_not_expired(history, part)
+            return landed
+
+    def witness(self, name: TableName, connection: str) -> Witness:
+        with self._table_errors(f"looking at table {self._qualified(name)}"):
+            table = self._table(name)
+            history = table.refresh()
+            return Witness(table.log.table_uuid, history.newest_load(connection), not history.expired_before_ms)
+
+    def prepare_for_frame(self, name: TableName, frame: DataFrame, slice_column: str | None) -> TableTarget:
+        """Prepares the table for a frame that Spark will write. The slice column is one of the frame's own columns."""
+        columns = columns_of(to_arrow_schema(frame.schema))
+        return self._target(RequestedTable(name, columns, slice_column, is_by_reference=False))
+
+    def snapshot_of_load(self, load_id: str, name: TableName) -> Snapshot | None:
+        """Returns the snapshot of a load in a prepared table; None if there is none, or if it has expired."""
+        with self._table_errors(f"looking for load {load_id} in table {self._qualified(name)}"):
+            return self._table(name).refresh().snapshot_of(load_id)
+
+    def freshness(self, name: TableName, branch: str | None = None) -> Freshness:  # noqa: ARG002 - there are none
+        with self._table_errors(f"looking at table {self._qualified(name)}"):
+            return self._table(name).refresh().freshness
+
+    def greatest_values(self, name: TableName, columns: Sequence[str], branch: str | None = None) -> pa.Table:  # noqa: ARG002
+        with self._table_errors(f"looking for the newest rows of table {self._qualified(name)}"):
+            return greatest_values(self._frame(name), columns)
+
+    def rows_with_keys(self, name: TableName, query: KeyQuery, branch: str | None = None) -> pa.Table:  # noqa: ARG002
+        with self._table_errors(f"looking for older rows of table {self._qualified(name)}"):
+            return rows_with_keys(self._frame(name), query)
+
+    def close(self) -> None:
+        """Does nothing: the session belongs to the process."""
+
+    def _frame(self, name: TableName) -> DataFrame:
+        table = self._table(name)
+        table.refresh()
+        return self.open_session().table(table.qualified)
+
+    def _landed_before(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
+        """Returns the result for a load that is in the table already, or that has nothing to land; else None."""
+        if landed := self._landed(history, load_id, part):
+            return landed
+        if not part.files and part.write not in REPLACING:
+            rows, current = history.current.rows if history.current else 0, history.current
+            return CommittedRows(part.stream, str(current.snapshot_id) if current else "", False, table_rows=rows)
+        self._check_not_expired(history, part)
+        return None
+
+    def _landed(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
+        landed, rows = history.snapshot_of(load_id), history.current.rows if history.current else 0
+        if landed is None:
+            return None
+        return CommittedRows(part.stream, str(landed.snapshot_id), True, _deleted_rows(part, landed), rows)
+
+    def _check_not_expired(self, history: History, part: StagedRows) -> None:
+        """Raises CommitUnknown if the load may be in a snapshot that somebody expired: no file of it would tell."""
+        if may_have_expired(history, part, self.storage):
+            raise CommitUnknown(
+                f"looking for a load in table {self._qualified(part.table)}",
+                "its snapshots from the time of the load have expired, and a Connect server keeps no staged file",
+                stream=str(part.stream),
+            )
+
+    def _land(self, table: RemoteTable, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
+        """Commits a part once. Returns None if it was refused because the table changed since it was read."""
+        base = history.current
+        files = effective_files(part, holds_rows=base is not None and base.stored_rows > 0)
+        key_ids(table.log.columns, part.keys)
+        _check_row_counts(files, self.storage)
+        staged = StagedPart(part, files, table.log.columns, table.log.slice_column)
+        labels = self._snapshot_labels(load_id, part)
+        if mark := high_water_mark_after(part, history.freshness):
+            labels[HIGH_WATER_MARK] = msgspec.json.encode(mark).decode()
+        doing, stream = f"committing load {load_id} to table {table.qualified}", str(part.stream)
+        points.reach("table.committing")
+        refusal: BaseException | None = None
+        with outcome_unknown(doing, stream):
+            try:
+                if base is not None and staged.paths(FileContent.EQUALITY_DELETES):
+                    self._merge(table, base, staged, labels)
+                else:
+                    session = self.open_session()
+                    insert(session, table.qualified, staged, base.snapshot_id if base else None, labels)
+            except REMOTE_ERRORS as error:
+                if failure_of(error) in NO_OUTCOME:
+                    raise CommitUnknown(doing, first_line(error), stream=stream) from error
+                refusal = error
+            else:
+                points.reach("table.committed")
+            now = table.refresh()
+            snapshot = now.snapshot_of(load_id)
+            if snapshot is None and refusal is None:
+                raise CommitUnknown(doing, "the table's log does not show it", stream=stream)
+        if snapshot is None and refusal is not None:
+            if failure_of(refusal) is not Failure.CONFLICT and now.current == base:
+                raise refusal
+            return None
+        if snapshot is None or refusal is not None:
+            return None
+        deleted = _deleted_rows(part, snapshot, base)
+        return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows)
+
+    def _merge(self, table: RemoteTable, base: Snapshot, staged: StagedPart, labels: Mapping[str, str]) -> None:
+        """Merges on a branch that starts at `base`, and moves the table to it unless the table has moved."""
+        session, branch = self.open_session(), f"airbyte_merge_{time.time_ns() // 1_000_000}_{uuid4().hex[:12]}"
+        session.sql(f"alter table {table.qualified} create branch {branch} as of version {base.snapshot_id}")
+        try:
+            with labelled(session, labels) as own:
+                # It keeps copies of tables of its own, which do not know the new branch.
+                own.sql(f"refresh table {table.qualified}")
+                merge(own, f"{table.qualified}.branch_{branch}", staged)
+            # Iceberg moves it only forward: `main` must still be an ancestor of the branch, which only `base` is.
+            session.sql(
+                f"call {quoted(self.catalog)}.system.fast_forward(table => "
+                f"{text_literal('.'.join(table.qualified.split('.')[1:]))}, branch => 'main', to => '{branch}')"
+            )
+        finally:
+            self._drop(table, branch)
+
+    def _drop(self, table: RemoteTable, branch: str) -> None:
+        with suppress(*REMOTE_ERRORS):  # One that stays is dropped a day later, when the table is prepared.
+            self.open_session().sql(f"alter table {table.qualified} drop branch {branch}")
+
+    def _discard(self, part: StagedRows) -> None:
+        """Deletes the files of a part that has landed: the table has its rows in files of its own."""
+        for file in part.files:
+            filesystem, path = self.storage.at(file.path)
+            with suppress(OSError):  # It is swept later with other orphans.
+                filesystem.delete_file(path)
+
+    def _snapshot_labels(self, load_id: str, part: StagedRows) -> dict[str, str]:
+        labels = {f"airbyte-proto.{key}": value for key, value in self._labels.items()}
+        connection = {CONNECTION: part.connection} if part.connection else {}
+        return {**labels, **connection, LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}
+
+    def _target(self, requested: RequestedTable) -> TableTarget:
+        doing = f"preparing table {self._qualified(requested.name)}"
+        if not all(map(_NAME.fullmatch, requested.name)):
+            found = "tables of a Connect server have names of small letters, digits, blanks and _ alone"
+            remedy = "Set names: snake under destination, or rename the stream."
+            raise TableError(doing, found, remedy=remedy)
+        with self._table_errors(doing):
+            table, decision = self._prepared(requested, doing)
+        return TableTarget(
+            name=requested.name,
+            schema=arrow_schema(without_column(table.log.columns, requested.slice_column)),
+            location=without_file_scheme(table.log.location),
+            qualified=table.qualified,
+            fit=table_fit(decision, requested.columns, requested.evolution_rules),
+            storage=self.storage,
+            table_id=table.log.table_uuid,
+        )
+
+    def _prepared(self, requested: RequestedTable, doing: str) -> tuple[RemoteTable, EvolutionDecision]:
+        """Returns the table with all its columns: unchanged, widened, or new. Every statement is a change of its own,
+        so another writer may come in between: then it decides again."""
+        session = self.open_session()
+        for _ in range(_ATTEMPTS):
+            table = self._table(requested.name)
+            try:
+                table.refresh()
+            except REMOTE_ERRORS as error:
+                if failure_of(error) is not Failure.MISSING_TABLE:
+                    raise
+                self._create(session, table, requested)
+                table.refresh()
+                return table, EvolutionDecision(table.log.columns, table.log.last_column_id)
+            requested.check(doing, table.log)
+            self._drop_old_branches(table)
+            decision = requested.decision(table.log)
+            decision.check_accepted(doing, requested.evolution_rules)
+            try:
+                for statement in rename_columns(table.qualified, decision.renames):
+                    session.sql(statement)
+                if decision.renames:
+                    table.refresh()
+                for statement in change_columns(table.qualified, table.log.columns, decision.columns):
+                    session.sql(statement)
+                if requested.ordering is not None and requested.ordering.sorted and not table.is_sorted:
+                    session.sql(order_by(table.qualified, requested.ordering.sorted))
+            except REMOTE_ERRORS as error:
+                before = table.log
+                table.refresh()
+                if table.log == before and failure_of(error) is not Failure.CONFLICT:
+                    raise
+                continue
+            table.refresh()
+            return table, decision
+        raise TableError(doing, "other writers keep changing it")
+
+    def _create(self, session: SparkSession, table: RemoteTable, requested: RequestedTable) -> None:
+        statement = create_table(table.qualified, requested)
+        namespace = f"{quoted(self.catalog)}.{quoted(requested.name.namespace)}"
+        # Tables are prepared side by side, and only some catalogs say that a namespace exists: others name a broken
+        # constraint of their database. If it is not there after all, the next statement says so.
+        with suppress(*REMOTE_ERRORS):
+            session.sql(f"create namespace if not exists {namespace}")
+        try:
+            session.sql(statement)
+        except REMOTE_ERRORS as error:
+            if failure_of(error) is not Failure.EXISTS:
+                raise
+        if requested.ordering is not None and requested.ordering.sorted:
+            session.sql(order_by(table.qualified, requested.ordering.sorted))
+
+    def _drop_old_branches(self, table: RemoteTable) -> None:
+        """Drops branches of writers that died: they keep snapshots from being expired."""
+        until = time.time_ns() // 1_000_000 - _OLD_MS
+        for branch in table.log.branches:
+            found = _BRANCH.fullmatch(branch)
+            if found and int(found["made_ms"]) < until:
+                self._drop(table, branch)
+
+    def _table(self, name: TableName) -> RemoteTable:
+        if name not in self._tables:
+            self._tables[name] = RemoteTable(self.open_session(), self.storage, self._qualified(name))
+        return self._tables[name]
+
+    def _qualified(self, name: TableName) -> str:
+        return qualified(self.catalog, name)
+
+    @contextmanager
+    def _table_errors(self, doing: str, stream: str | None = None) -> Iterator[None]:
+        """Raises the server's errors as TableError or CommitUnknown, with a remedy for each kind of failure."""
+        try:
+            yield
+        except REMOTE_ERRORS as error:
+            failure, found = failure_of(error), first_line(error)
+            if isinstance(error, FileNotFoundError) or failure is Failure.MISSING_FILE:
+                remedy = "Was something deleted from the warehouse by hand?"
+            elif failure in NO_OUTCOME:
+                remedy = f"Is the Connect server up, and the server or database of catalog {self.catalog}?"
+            elif failure is Failure.MISSING_TABLE:
+                remedy = "The table was dropped after it was prepared. Run again."
+            else:
+                remedy = "Is the warehouse reachable and writable for this machine and for the Connect server?"
+            raise TableError(doing, found, remedy=remedy, stream=stream) from error
+
+
+def _check_row_counts(files: Sequence[StagedFile], storage: Storage) -> None:
+    """Raises TableError for a file that has other rows than were staged: it was cut off, or is another one."""
+    for file in files:
+        filesystem, path = storage.at(file.path)
+        with filesystem.open_input_file(path) as opened:
+            rows = pq.ParquetFile(opened).metadata.num_rows
+        if rows != file.rows:
+            raise TableError("committing a load", f"{file.path} holds {rows} rows where {file.rows} were staged")
+
+
+def _deleted_rows(part: StagedRows, snapshot: Snapshot, before: Snapshot | None = None) -> int:
+    """Returns the number of rows that a replacement removed: those that readers saw if known, else all stored ones."""
+    if part.write not in REPLACING:
+        return 0
+    found = before.rows if before is not None and part.slice is None else None
+    return snapshot.removed_rows if found is None else found

@@ -1,0 +1,103 @@
+"""A Spark Connect server for tests: pyspark's own, with an Iceberg catalog in SQLite, and Delta's as the session's."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pyspark
+
+from dagster_airbyte_proto.tables.spark.java_home import java_home
+from dagster_airbyte_proto.tables.spark.session import spark_config
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+
+_PATIENCE_SECONDS = 120.0
+_MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djdk.lang.Process.launchMechanism=VFORK"
+
+
+class ConnectServer(NamedTuple):
+    """A running server: its URL, its process, and the warehouse, which lies on this machine."""
+
+    url: str
+    process: "subprocess.Popen[bytes]"
+    warehouse: Path
+
+
+def is_possible() -> bool:
+    return all(find_spec(name) for name in ("grpc", "grpc_status", "zstandard"))
+
+
+@contextmanager
+def running_server(folder: Path, *, port: int = 0) -> Iterator[ConnectServer]:
+    """Yields a server with the catalogs `lake` (Iceberg) and `spark_catalog` (Delta)."""
+    port = port or _free_port()
+    warehouse = folder / "ware house"
+    with (folder / "server.log").open("ab") as log:
+        process = subprocess.Popen(
+            _command(warehouse, folder, port), stdout=log, stderr=log, env=_environment(), start_new_session=True
+        )
+        try:
+            _wait(process, port, folder / "server.log")
+            yield ConnectServer(f"sc://127.0.0.1:{port}", process, warehouse)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _command(warehouse: Path, folder: Path, port: int) -> list[str]:
+    iceberg = spark_config(SparkSettings(str(warehouse)))
+    delta = spark_config(SparkSettings(str(warehouse), catalog="spark_catalog", format="delta"))
+    packages = [iceberg["spark.jars.packages"], delta["spark.jars.packages"], "org.xerial:sqlite-jdbc:3.50.3.0"]
+    config = {
+        **delta,
+        **iceberg,
+        "spark.jars.packages": ",".join(packages),
+        "spark.sql.extensions": ",".join(each["spark.sql.extensions"] for each in (iceberg, delta)),
+        "spark.sql.catalog.lake.type": "jdbc",
+        "spark.sql.catalog.lake.uri": f"jdbc:sqlite:{folder / 'catalog.db'}?busy_timeout=20000",
+        "spark.sql.catalog.lake.jdbc.schema-version": "V1",
+        "spark.sql.warehouse.dir": str(folder / "delta"),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+    settings = [word for key, value in config.items() if value for word in ("--conf", f"{key}={value}")]
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    return [str(submit), "--class", _MAIN, *settings, "spark-internal"]
+
+
+def _environment() -> dict[str, str]:
+    home = java_home(Path("~/.cache/dagster_airbyte_proto").expanduser(), os.environ)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+    return {**kept, "JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def _wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < until:
+        assert process.poll() is None, log.read_text()[-2000:]
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"the Connect server did not start: {log.read_text()[-2000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,58 @@
+"""The statements for tables of a Connect server, without one."""
+
+import pyarrow as pa
+import pytest
+
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.column_ids import columns_of
+from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.model import MergeMode, PartitionField, SortField, TableName
+from dagster_airbyte_proto.tables.iceberg.connect.statements import change_columns, create_table, order_by
+from dagster_airbyte_proto.tables.iceberg.preparation import RequestedTable
+
+_NAME = TableName("shop", "t")
+
+
+def test_a_table_is_created_with_comments_partitions_and_quoted_names() -> None:
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), metadata={"comment": "who's it"}),
+            ("a `b`", pa.list_(pa.struct([("x y", pa.decimal128(10, 2))]))),
+            ("at", pa.timestamp("us", "UTC")),
+        ]
+    )
+    fields = (PartitionField("identity", "id"), PartitionField("day", "at"), PartitionField("bucket", "id", 4))
+    spec = TableSpec(_NAME, schema, comment="people", partitioning=fields, merge=MergeMode.POSITIONS)
+    statement = create_table("lake.shop.t", RequestedTable.of(spec))
+    assert statement.startswith(
+        "create table lake.shop.t (id bigint comment 'who\\'s it', `a ``b``` array<struct<`x y`: decimal(10,2)>>, "
+        "at timestamp) using iceberg partitioned by (id, day(at), bucket(4, id)) comment 'people' tblproperties ("
+    )
+    assert "'format-version' = '3'" in statement
+
+
+def test_columns_are_added_and_widened_where_they_are() -> None:
+    before = columns_of(pa.schema([("n", pa.int32()), ("a", pa.list_(pa.struct([("x", pa.string())])))]))
+    after = columns_of(
+        pa.schema(
+            [("n", pa.int64()), ("a", pa.list_(pa.struct([("x", pa.string()), ("y", pa.bool_())]))), ("z", pa.date32())]
+        )
+    )
+    assert list(change_columns("t", before, after)) == [
+        "alter table t alter column n type bigint",
+        "alter table t add column a.element.y boolean",
+        "alter table t add column z date",
+    ]
+    assert list(change_columns("t", after, after)) == []
+
+
+def test_a_type_that_sql_lacks_is_refused_by_name() -> None:
+    spec = TableSpec(_NAME, pa.schema([("at", pa.time64("us"))]))
+    with pytest.raises(TableError, match="no type for columns of time"):
+        create_table("lake.shop.t", RequestedTable.of(spec))
+
+
+def test_the_order_of_rows() -> None:
+    fields = (SortField("a b", is_descending=True), SortField("c"))
+    expected = "alter table t write locally ordered by `a b` desc nulls last, c asc nulls first"
+    assert order_by("t", fields) == expected
