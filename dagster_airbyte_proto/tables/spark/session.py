@@ -29,6 +29,7 @@ from pyspark.sql.types import VariantVal
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
 from dagster_airbyte_proto.tables.connect_client import connect
+from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm
 from dagster_airbyte_proto.tables.spark.class_archive import class_archive
@@ -40,6 +41,8 @@ from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # The JVM's command line can be read by everyone on the machine. Credentials must stay off it.
 _OFF_THE_COMMAND_LINE = ("spark.sql.", "spark.hadoop.", "spark.authenticate.secret")
+# Settings that `SET`, the UI and event logs show masked. Spark's own list lacks the `credential` of a REST catalog.
+_SECRETS = "(?i)secret|password|token|access[.-]?key|credential"
 _OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cos"))
 _POLL_SECONDS = 0.1
 _KILL_WAIT_SECONDS = 3.0
@@ -68,6 +71,7 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
+        "spark.redaction.regex": _SECRETS,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         **parts.config,
@@ -175,12 +179,12 @@ if sys.platform == "linux":
     _SHORT_LIVED += " -Djdk.lang.Process.launchMechanism=VFORK"
 
 
-def session_storage(session: SparkSession, catalog: str) -> Storage:
-    """Returns the session's settings for object stores, from its catalog and from Hadoop."""
+def session_storage(session: SparkSession, catalog: str, source: CredentialSource | None = None) -> Storage:
+    """Returns the session's settings for object stores, from its catalog and from Hadoop; and from a source, if any."""
     hadoop = session._jsparkSession.sessionState().newHadoopConf()
     of_catalog = {key: session.conf.get(f"spark.sql.catalog.{catalog}.{key}", None) for key in CATALOG_SETTINGS}
     of_hadoop = {key: hadoop.get(key) for key in HADOOP_SETTINGS}
-    return Storage({key: value for key, value in {**of_catalog, **of_hadoop}.items() if value})
+    return Storage({key: value for key, value in {**of_catalog, **of_hadoop}.items() if value}, source)
 
 
 def check_exclusive_commits(session: SparkSession, catalog: str, warehouse: str) -> None:
