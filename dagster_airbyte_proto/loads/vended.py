@@ -46,7 +46,7 @@ class RenewedFileSystem(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow 
         return found
 
     def create_dir(self, path: str, recursive: bool) -> None:
-        self._current().create_dir(path, recursive=recursive)
+        """Does nothing: an object store has no folders, and what a catalog vends does not reach those above a table."""
 
     def delete_dir(self, path: str) -> None:
         self._current().delete_dir(path)

@@ -15,15 +15,16 @@ from uuid import uuid4
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_airbyte_proto.loads.column_ids import all_optional, has_type, key_ids
+from dagster_airbyte_proto.loads.column_ids import all_optional, key_ids
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.model import REPLACING, PartitionField, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
-from dagster_airbyte_proto.tables.iceberg.layout import create_partitioned, partition_data, unpartitioned
+from dagster_airbyte_proto.tables.iceberg.layout import create_partitioned, oldest_format, partition_data, unpartitioned
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.iceberg.metrics import FooterReader
 from dagster_airbyte_proto.tables.iceberg.positions.deletion_vectors import puffin_file
+from dagster_airbyte_proto.tables.iceberg.vended_credentials import NEVER, vended_credentials
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.part_checks import effective_files
 from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items, use_session
@@ -38,8 +39,6 @@ _PROPERTIES = {
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
 }
-
-
 _LOG, _SNAPSHOT = msgspec.json.Decoder(TableLog), msgspec.json.Decoder(Snapshot)
 
 
@@ -51,10 +50,13 @@ class _Read(NamedTuple):
 
 
 class JavaTable:
-    """A handle on one table. Threads may share it: each uses the history that its own `refresh` returned."""
+    """A handle on one table. Threads may share it: each uses the history that its own `refresh` returned.
 
-    def __init__(self, iceberg: "JavaIceberg", table: Any) -> None:
-        self._iceberg = iceberg
+    At `renew_at` the table should be loaded again, for the credentials that came with it.
+    """
+
+    def __init__(self, iceberg: "JavaIceberg", table: Any, renew_at: float = NEVER) -> None:
+        self._iceberg, self.renew_at = iceberg, renew_at
         self.java = self._table = table
         self._operations = table.operations()
         self._read = _Read("", History(None, {}, 0, None))
@@ -84,7 +86,7 @@ class JavaTable:
     def evolve(self, columns: IcebergSchema) -> None:
         """Adds and widens columns until all `columns` fit."""
         with self.alone():
-            if (version := _format_version(columns)) > self.log.format_version:
+            if (version := oldest_format(columns)) > self.log.format_version:
                 self._table.updateProperties().set(FORMAT_VERSION, str(version)).commit()
             update = self._table.updateSchema().caseSensitive(False)
             update.unionByNameWith(self._iceberg.schema(columns)).commit()
@@ -96,9 +98,7 @@ class JavaTable:
         """
         base = self.metadata()
         if int(base.lastColumnId()) == seen.last_column_id:
-            changed = self.metadata_builder(base).upgradeFormatVersion(
-                max(_format_version(columns), seen.format_version)
-            )
+            changed = self.metadata_builder(base).upgradeFormatVersion(max(oldest_format(columns), seen.format_version))
             self.swap_metadata(base, changed.addSchema(self._iceberg.schema(columns)).build())
 
     def change(self, part: StagedRows, history: History) -> Any:
@@ -305,12 +305,13 @@ class JavaIceberg:
 
     def __init__(self, session: SparkSession, catalog: str) -> None:
         self._gateway: Any = session.sparkContext._gateway
-        self.storage = session_storage(session, catalog)
         jvm: Any = session._jvm
         use_session(session)
         self._namespaces = session._jsparkSession.sessionState().catalogManager().catalog(catalog)
         iceberg = jvm.org.apache.iceberg
         self._catalog = self._namespaces.icebergCatalog()
+        self._vended = vended_credentials(session, catalog, self.load)
+        self.storage = session_storage(session, catalog, self._vended)
         self._cached, self._spark_catalog = session._jsparkSession.sharedState().cacheManager(), session.catalog
         self._identifiers, self._namespace = iceberg.catalog.TableIdentifier, iceberg.catalog.Namespace
         self._schemas, self._spark_schemas = iceberg.SchemaParser, iceberg.spark.SparkSchemaUtil
@@ -340,7 +341,7 @@ class JavaIceberg:
     def load(self, name: TableName) -> JavaTable:
         """Loads the table as it is now. The catalog's cached copy may be 30 s old, or of a table dropped since."""
         self._catalog.invalidateTable(self._identifier(name))
-        return JavaTable(self, self._catalog.loadTable(self._identifier(name)))
+        return self._opened(name, self._catalog.loadTable(self._identifier(name)))
 
     def create(
         self,
@@ -355,12 +356,12 @@ class JavaIceberg:
         builder = self._catalog.buildTable(self._identifier(name), schema)
         if slice_column is not None:
             builder.withPartitionSpec(self._specs.builderFor(schema).identity(slice_column).build())
-        for key, value in {**_PROPERTIES, FORMAT_VERSION: str(_format_version(columns)), **properties}.items():
+        for key, value in {**_PROPERTIES, FORMAT_VERSION: str(oldest_format(columns)), **properties}.items():
             builder.withProperty(key, value)
         if partitioning:
             create_partitioned(builder, partitioning, self.expressions)
             return self.load(name)
-        return JavaTable(self, builder.create())
+        return self._opened(name, builder.create())
 
     def refresh_readers(self, name: TableName, qualified: str) -> None:
         """Makes the session's readers see the table as it is now.
@@ -383,6 +384,9 @@ class JavaIceberg:
     def int_array(self, values: Sequence[int]) -> Any:
         return java_array(self._gateway, self._int, values)
 
+    def _opened(self, name: TableName, table: Any) -> JavaTable:
+        return JavaTable(self, table, self._vended.note(name, table) if self._vended else NEVER)
+
     def _identifier(self, name: TableName) -> Any:
         if name not in self._known:
             self._known[name] = self._identifiers.of(self._namespace.of(self._strings([name.namespace])), name.name)
@@ -390,8 +394,3 @@ class JavaIceberg:
 
     def _strings(self, values: Sequence[str]) -> Any:
         return java_array(self._gateway, self._string, values)
-
-
-def _format_version(columns: IcebergSchema) -> int:
-    """Returns the oldest format version that has such columns, because most readers support the oldest."""
-    return 3 if has_type(columns, "variant") else 2

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.column_ids import has_type
 from dagster_airbyte_proto.model import Ordering, PartitionField, PartitionValue
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.schema.names import case_folded
@@ -25,6 +26,11 @@ _OURS = "airbyte-proto.order"
 _SORTED = "sorted"
 _CLUSTERED = "clustered:"
 _EPOCH = datetime.date(1970, 1, 1)
+
+
+def oldest_format(columns: IcebergSchema) -> int:
+    """Returns the oldest format version that has such columns, because most readers support the oldest."""
+    return 3 if has_type(columns, "variant") else 2
 
 
 def create_partitioned(builder: Any, partitioning: Sequence[PartitionField], expressions: Any) -> None:

@@ -9,6 +9,7 @@ A load lands once, whoever else tries to commit it:
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -320,7 +321,7 @@ class IcebergTables:
         raise TableError(doing, "other writers keep changing it")
 
     def _table(self, name: TableName) -> JavaTable:
-        if name not in self._tables:
+        if name not in self._tables or self._tables[name].renew_at <= time.time():
             self._tables[name] = self._iceberg().load(name)
         return self._tables[name]
 
@@ -375,6 +376,8 @@ class IcebergTables:
                 raise CommitUnknown(doing, found, stream=stream) from error
             if failure is Failure.NO_ANSWER:
                 remedy = f"Is the server or database of catalog {self.catalog} up, and does it accept the credentials?"
+            elif failure is Failure.NOT_ALLOWED:
+                remedy = f"Correct the credentials in spark.sql.catalog.{self.catalog}.*, or the rights that they give."
             elif failure is Failure.MISSING_TABLE:
                 remedy = "The table was dropped after it was prepared. Run again."
             elif failure is Failure.MISSING_FILE:

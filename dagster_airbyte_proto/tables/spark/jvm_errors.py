@@ -40,6 +40,10 @@ _CONDITIONS = {
     "PATH_NOT_FOUND": "java.io.FileNotFoundException",
 }
 _CAUSE = re.compile(r"^Caused by: (?P<name>[\w.$]+)(: (?P<message>.*))?$", re.MULTILINE)
+_NOT_ALLOWED = {
+    "org.apache.iceberg.exceptions.NotAuthorizedException",
+    "org.apache.iceberg.exceptions.ForbiddenException",
+}
 # A JDBC driver puts its URL into messages, and a user may have written a password there.
 _URL_SECRETS = re.compile(r"(jdbc:[^\s?;]*)[?;]\S*|(?<=//)[^\s/@]+@")
 _MISSING_FILES = ("FileNotFoundException", "iceberg.exceptions.NotFoundException", "s3.model.NoSuchKeyException")
@@ -54,6 +58,7 @@ class Failure(Enum):
     CONFLICT = "somebody else changed the table since we looked"
     UNKNOWN = "it may have happened, or not"
     NO_ANSWER = "the catalog's database or server broke off: it may have happened, or not"
+    NOT_ALLOWED = "the catalog's server refused the credentials"
     MISSING_TABLE = "there is no such table"
     EXISTS = "it exists already"
     MISSING_FILE = "a file is missing"
@@ -79,6 +84,8 @@ def failure_of(error: BaseException) -> Failure:
         return Failure.CONFLICT
     if outer in _NO_ANSWERS:
         return Failure.NO_ANSWER
+    if outer in _NOT_ALLOWED:
+        return Failure.NOT_ALLOWED
     if outer == "org.apache.iceberg.exceptions.NoSuchTableException":
         return Failure.MISSING_TABLE
     # Iceberg's, and Spark's for namespaces and for tables.

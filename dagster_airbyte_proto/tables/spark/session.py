@@ -28,8 +28,8 @@ from pyspark.sql.types import VariantVal
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
-from dagster_airbyte_proto.tables.connect_client import connect
 from dagster_airbyte_proto.loads.vended import CredentialSource
+from dagster_airbyte_proto.tables.connect_client import connect
 from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm
 from dagster_airbyte_proto.tables.spark.class_archive import class_archive

@@ -14,15 +14,18 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 from botocore.exceptions import BotoCoreError
 
+from tests.support.catalogs import rest_catalog
 from tests.support.object_store import ObjectStore
 
 CLIENT, SECRET, SCOPE = "tester", "hunter2hunter2", "lake:all"
+_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 _TABLES = re.compile(r"/v1/namespaces/[^/]+/tables(/[^/]+)?")
 _TRUST = '{"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}}]}'
 _POLICY = "the table"
@@ -71,6 +74,7 @@ class VendingCatalog:
 
     def __init__(self, upstream: str, store: ObjectStore) -> None:
         self.upstream, self.store, self.uri = urlsplit(upstream), store, ""
+        self.bucket = ""
         self.token_seconds, self.credential_seconds = 3600.0, 3600.0
         self.by_prefix = False
         self.tokens: dict[str, float] = {}
@@ -85,7 +89,7 @@ class VendingCatalog:
         return {
             "type": "rest",
             "uri": self.uri,
-            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "io-impl": _FILE_IO,
             "credential": f"{CLIENT}:{SECRET}",
             "scope": SCOPE,
             "oauth2-server-uri": f"{self.uri}oauth/tokens",
@@ -138,6 +142,17 @@ class VendingCatalog:
         else:
             loaded["config"] = {**loaded.get("config", {}), **self.vend(location)}
         return json.dumps(loaded).encode()
+
+
+@contextmanager
+def running_vending_catalog(folder: Path, store: ObjectStore) -> Iterator[VendingCatalog]:
+    """Starts Iceberg's own server, with its tables in a new bucket, and the vending one before it."""
+    bucket = store.new_bucket()
+    warehouse = f"s3://{bucket}/ware house"
+    properties = {"io-impl": _FILE_IO, **store.settings}
+    with rest_catalog.running_catalog(folder, warehouse, properties) as uri, vending_catalog(uri, store) as catalog:
+        catalog.bucket = bucket
+        yield catalog
 
 
 @contextmanager

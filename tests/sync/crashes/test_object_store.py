@@ -31,19 +31,21 @@ class ObjectStoreConnection(IcebergConnection):
         self.settings_file = self.home / "settings.yaml"
         self.errors_file = folder / "stderr.txt"
         warehouse = f"s3://{self._bucket}/ware house"
-        catalog = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "jdbc.schema-version": "V1"}
-        properties = {f"spark.sql.catalog.lake.{key}": value for key, value in {**catalog, **store.settings}.items()}
+        self._uri, self._warehouse = f"sqlite:///{folder}/catalog.db", warehouse
+        jdbc = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "jdbc.schema-version": "V1"}
+        self._configure({"warehouse": warehouse}, {**jdbc, **store.settings})
+
+    def _configure(self, catalog: dict[str, str], properties: dict[str, str]) -> None:
+        """Writes the settings, with properties of the catalog."""
         spark = {
             "spark.driver.memory": "1g",
             "spark.sql.shuffle.partitions": "2",
-            "spark.local.dir": str(folder / "spark"),
+            "spark.local.dir": str(self.home.parent / "spark"),
             "spark.jars.packages": "org.xerial:sqlite-jdbc:3.50.3.0",
-            **properties,
+            **{f"spark.sql.catalog.lake.{key}": value for key, value in properties.items()},
         }
-        settings = {"lease_seconds": 1, "catalog": {"warehouse": warehouse}, "spark": spark}
+        settings = {"lease_seconds": 1, "catalog": catalog, "spark": spark}
         self.settings_file.write_text(yaml.safe_dump(settings))
-        self._uri = f"sqlite:///{folder}/catalog.db"
-        self._warehouse = warehouse
 
     def column(self, stream: str, column: str = "id") -> list[Any]:
         table = self._table(stream)

@@ -1,0 +1,80 @@
+"""Killed syncs into a REST catalog with tokens and vended credentials, which expire in the middle: real processes that
+have no right to the bucket, read without Spark."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from tests.support.catalogs import rest_catalog
+from tests.support.catalogs.vending_catalog import VendingCatalog, running_vending_catalog
+from tests.support.object_store import ObjectStore
+from tests.sync.crashes.fake_connection import FakeConnection
+from tests.sync.crashes.killed_connection import KilledConnection
+from tests.sync.crashes.spark_connections import CommandLine, processes_with
+from tests.sync.crashes.test_object_store import ObjectStoreConnection
+from tests.sync.shop import until
+
+pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(900)]
+
+_MARK = ("AIRBYTE_PROTO_TEST", uuid4().hex)
+_TOKEN_SECONDS, _CREDENTIAL_SECONDS = 3.0, 6.0
+
+
+class VendedConnection(ObjectStoreConnection):
+    """The connection with its tables in the vending catalog."""
+
+    def __init__(self, folder: Path, vending: VendingCatalog) -> None:
+        FakeConnection.__init__(self, folder)
+        self._store, self._bucket, self._vending = vending.store, vending.bucket, vending
+        self.settings_file = self.home / "settings.yaml"
+        self.errors_file = folder / "stderr.txt"
+        self._configure({"name": "lake"}, vending.properties)
+
+    def _table(self, stream: str) -> Table | None:
+        catalog = RestCatalog("lake", uri=self._vending.upstream.geturl(), **self._store.settings)
+        try:
+            table: Table = catalog.load_table(("shop", stream))
+        except NoSuchTableError:
+            return None
+        return table
+
+
+@pytest.fixture
+def vending(object_store: ObjectStore, tmp_path: Path) -> Iterator[VendingCatalog]:
+    if not rest_catalog.is_possible():
+        pytest.skip("no Maven is installed (Debian: apt-get install maven)")
+    (tmp_path / "catalog").mkdir()
+    with running_vending_catalog(tmp_path / "catalog", object_store) as catalog:
+        catalog.token_seconds, catalog.credential_seconds = _TOKEN_SECONDS, _CREDENTIAL_SECONDS
+        yield catalog
+
+
+@pytest.fixture
+def command_line() -> Iterator[CommandLine]:
+    runner = CommandLine({**dict([_MARK]), "AWS_EC2_METADATA_DISABLED": "true"})
+    yield runner
+    runner.close()
+    until(lambda: not any(processes_with(_MARK)), "the end of every JVM and connector")
+
+
+def test_syncs_that_are_killed_lose_and_double_nothing_and_write_no_secret(
+    command_line: CommandLine, vending: VendingCatalog, tmp_path: Path
+) -> None:
+    connection = VendedConnection(tmp_path / "home", vending)
+    killed = KilledConnection(command_line, connection, "append", "stream")
+    killed.add_records()
+    killed.sync_killed(("stage.file_closed", 2))
+    assert connection.loose_files() != []
+    killed.sync_killed(("table.committed", 1))
+    killed.sync_to_end()
+    assert connection.column("users") == list(range(killed.records["users"]))
+    assert json.loads(connection.report_file.read_text())["status"] == "complete"
+    written = connection.written()
+    assert not [secret for secret in vending.secrets if secret in written]
+    assert len(vending.tokens) > 3
