@@ -80,6 +80,17 @@ PICTURES: dict[str, Sequence[Machine]] = {
         ),
         Machine("Shared", (_STATE, None, _TABLES)),
     ),
+    "connect": (
+        Machine(
+            "Machines of runs",
+            (
+                Box("Connector", "a process of its own", ("Step",)),
+                Box("Step", "stages rows; no JVM: 360 MiB", ("Connect server", "Tables")),
+            ),
+        ),
+        Machine("Spark", (Box("Connect server", "one JVM for all runs", ("Tables",)),)),
+        Machine("Shared", (_STATE, _TABLES)),
+    ),
 }
 
 
