@@ -1,6 +1,7 @@
 """Staging into S3 with credentials that are vended for the folder of one table, and expire."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -119,10 +120,11 @@ def test_a_session_token_of_ours_is_not_sent_with_a_vended_key(
     assert object_store.keys(place.split("/")[2]) == ["users/a"]
 
 
-def test_the_file_system_that_renews_is_complete(tmp_path: object) -> None:
+def test_the_file_system_that_renews_is_complete(tmp_path: Path) -> None:
     filesystem = fs.PyFileSystem(RenewedFileSystem(fs.LocalFileSystem))
     folder = f"{tmp_path}/a"
-    filesystem.create_dir(f"{folder}/b", recursive=True)
+    filesystem.create_dir(f"{folder}/b", recursive=True)  # nothing: an object store has no folders
+    Path(folder, "b").mkdir(parents=True)
     with filesystem.open_output_stream(f"{folder}/b/one.gz") as stream:
         stream.write(b"text")
     with filesystem.open_append_stream(f"{folder}/b/plain") as stream:
