@@ -46,7 +46,7 @@ class Collected:
         """The values of a metric by stream, or by status where it has no stream."""
         now = self._points().get(name, {})
         before = self._before.get(name, {})
-        return {key: value - before.get(key, 0) for key, value in now.items() if value != before.get(key)}
+        return {key: value - before.get(key, 0) for key, value in now.items() if value != before.get(key, 0)}
 
     def _points(self) -> dict[str, dict[str, float]]:
         data = self._reader.get_metrics_data()
