@@ -65,7 +65,7 @@ def spark_checks(settings: Settings, *, is_quick: bool) -> Sequence[HealthCheck]
 
 
 def _java(settings: SparkSettings, worst: Verdict) -> Sequence[Finding]:
-    from dagster_airbyte_proto.tables.spark.java_home import java_home, version_line
+    from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home, version_line
 
     cache = settings.cache.expanduser()
     try:

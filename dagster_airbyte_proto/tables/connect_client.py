@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.tables.remote_sessions import REMOTE
-from dagster_airbyte_proto.tables.spark.jvm_errors import first_line, log_no_raised_errors
+from dagster_airbyte_proto.tables.spark.jvm.errors import first_line, log_no_raised_errors
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 

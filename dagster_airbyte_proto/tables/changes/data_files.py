@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto.tables.changes.row_events import EventsWanted, NoCommonHistory, RowEvents, at_step
 from dagster_airbyte_proto.tables.iceberg.handle import OpenedTable, staged_tasks
 from dagster_airbyte_proto.tables.iceberg.log import Snapshot, TableLog, lineage
-from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items
+from dagster_airbyte_proto.tables.spark.jvm.java_values import java_array, java_items
 
 _EQUALITY_DELETES = "EQUALITY_DELETES"
 _POSITION_DELETES = "POSITION_DELETES"

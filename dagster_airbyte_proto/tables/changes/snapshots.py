@@ -16,7 +16,7 @@ from dagster_airbyte_proto.tables.changes.data_files import DataFileChanges
 from dagster_airbyte_proto.tables.changes.row_events import ChangeFinder, EventsWanted, NoCommonHistory, RowEvents
 from dagster_airbyte_proto.tables.delta.jvm import JavaDelta
 from dagster_airbyte_proto.tables.iceberg.handle import open_table, table_errors
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, first_line
 
 
 class _Described(NamedTuple):

@@ -50,7 +50,7 @@ from dagster_airbyte_proto.tables.delta.jvm import (
 )
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.spark.columns import spark_schema
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.sql_names import quoted
 
 _ATTEMPTS = 8

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.tables.delta.actions import TableMetadata, read_metadata, with_data_change
 from dagster_airbyte_proto.tables.delta.history import LOAD_ID, OLDEST_KEPT, TABLE_ROWS, parse_add_action
-from dagster_airbyte_proto.tables.spark.java_values import java_items, use_session
+from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items, use_session
 
 _TRANSACTION = re.compile(r"^SetTransaction\((.*),(-?\d+),(?:None|Some\(\d+\))\)$", re.M)
 _PACKAGE = "org.apache.spark.sql.delta"

@@ -33,7 +33,7 @@ from dagster_airbyte_proto.tables.delta.jvm import (
     set_user_metadata,
 )
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of
 
 _NOTHING = "nothing"
 

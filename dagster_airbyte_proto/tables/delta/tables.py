@@ -68,7 +68,7 @@ from dagster_airbyte_proto.tables.part_checks import (
     effective_files,
     high_water_mark_after,
 )
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, NO_OUTCOME, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, NO_OUTCOME, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings

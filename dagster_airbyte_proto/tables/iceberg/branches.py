@@ -31,7 +31,7 @@ from dagster_airbyte_proto.tables.iceberg.log import HIGH_WATER_MARK, History, S
 from dagster_airbyte_proto.tables.iceberg.positions.position_merge import PositionMerge, needs_positions
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import check_branch, effective_files, high_water_mark_after
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, NO_OUTCOME, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, NO_OUTCOME, Failure, failure_of, first_line
 
 _MAIN = "main"
 

@@ -29,7 +29,7 @@ from dagster_airbyte_proto.tables.iceberg.handle import FullTableLog, open_table
 from dagster_airbyte_proto.tables.iceberg.log import LOAD_ID, Snapshot, lineage
 from dagster_airbyte_proto.tables.iceberg.rewind import VERSION
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.java_values import java_items
+from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted
 

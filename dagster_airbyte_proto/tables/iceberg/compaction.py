@@ -25,8 +25,8 @@ from dagster_airbyte_proto.tables.care import CompactionResult
 from dagster_airbyte_proto.tables.iceberg.handle import open_table, spark_actions, table_errors
 from dagster_airbyte_proto.tables.iceberg.layout import ordered_rewrite
 from dagster_airbyte_proto.tables.iceberg.log import Snapshot, TableLog, lineage
-from dagster_airbyte_proto.tables.spark.java_values import java_items
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, is_conflict
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, is_conflict
+from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
 
 COMPACTION = "airbyte-proto.compaction"
 _ATTEMPTS = 8

@@ -29,8 +29,8 @@ from dagster_airbyte_proto.tables.iceberg.handle import staged_tasks
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
 from dagster_airbyte_proto.tables.part_checks import effective_files
-from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS
+from dagster_airbyte_proto.tables.spark.jvm.java_values import java_array, java_items
 
 
 def needs_copy_on_write(part: StagedRows, history: History) -> bool:

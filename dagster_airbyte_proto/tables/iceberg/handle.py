@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.tables.iceberg.log import TableLog
-from dagster_airbyte_proto.tables.spark.java_values import use_session
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line, lacks_table
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, first_line, lacks_table
+from dagster_airbyte_proto.tables.spark.jvm.java_values import use_session
 
 
 class _SnapshotLogEntry(msgspec.Struct, frozen=True, rename="kebab"):

@@ -27,8 +27,8 @@ from dagster_airbyte_proto.tables.iceberg.positions.deletion_vectors import puff
 from dagster_airbyte_proto.tables.iceberg.vended_credentials import NEVER, vended_credentials
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.part_checks import effective_files
-from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items, use_session
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS
+from dagster_airbyte_proto.tables.spark.jvm.java_values import java_array, java_items, use_session
 from dagster_airbyte_proto.tables.spark.session import session_storage
 
 FORMAT_VERSION = "format-version"

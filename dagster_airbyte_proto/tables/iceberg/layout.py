@@ -20,7 +20,7 @@ from dagster_airbyte_proto.loads.column_ids import has_type
 from dagster_airbyte_proto.model import Ordering, PartitionField, PartitionValue
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.schema.names import case_folded
-from dagster_airbyte_proto.tables.spark.java_values import java_array
+from dagster_airbyte_proto.tables.spark.jvm.java_values import java_array
 
 _OURS = "airbyte-proto.order"
 _SORTED = "sorted"

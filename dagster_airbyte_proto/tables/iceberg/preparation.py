@@ -16,7 +16,7 @@ from dagster_airbyte_proto.tables.iceberg.jvm import FORMAT_VERSION, WITH_VECTOR
 from dagster_airbyte_proto.tables.iceberg.log import TableLog, partition_texts
 from dagster_airbyte_proto.tables.iceberg.positions.position_merge import BY_POSITION
 from dagster_airbyte_proto.tables.part_checks import check_partitioning, check_slice_column
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of
 
 
 class RequestedTable(NamedTuple):

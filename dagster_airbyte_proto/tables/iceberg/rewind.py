@@ -34,7 +34,7 @@ from dagster_airbyte_proto.schema.replacement import field_ids
 from dagster_airbyte_proto.tables.care import PastRewind, TablePast
 from dagster_airbyte_proto.tables.iceberg.handle import OpenedTable, open_table, table_errors
 from dagster_airbyte_proto.tables.iceberg.log import LOAD_ID, Snapshot, TableLog, lineage
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted
 

@@ -45,7 +45,7 @@ from dagster_airbyte_proto.tables.iceberg.positions.position_merge import (
 from dagster_airbyte_proto.tables.iceberg.preparation import PreparedTable, RequestedTable, prepare_table
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import check_mode, check_table_id, high_water_mark_after
-from dagster_airbyte_proto.tables.spark.jvm_errors import (
+from dagster_airbyte_proto.tables.spark.jvm.errors import (
     CALL_ERRORS,
     NO_OUTCOME,
     Failure,

@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.spark.java_values import java_items
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
 
 NEVER = math.inf
 _EXPIRES_AT = "s3.session-token-expires-at-ms"

@@ -13,7 +13,7 @@ from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
 from dagster_airbyte_proto.tables.spark.columns import spark_schema
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, first_line
 from dagster_airbyte_proto.tables.sql_names import qualified, text_literal
 
 _CATALOG = "spark_catalog"

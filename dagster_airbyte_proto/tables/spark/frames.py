@@ -19,7 +19,7 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG
 from dagster_airbyte_proto.tables.iceberg.log import Snapshot
-from dagster_airbyte_proto.tables.spark.jvm_errors import first_line
+from dagster_airbyte_proto.tables.spark.jvm.errors import first_line
 from dagster_airbyte_proto.tables.spark.session import keep_interrupt_handler
 from dagster_airbyte_proto.tables.sql_names import quoted
 

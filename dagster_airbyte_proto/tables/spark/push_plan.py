@@ -43,7 +43,7 @@ from dagster_airbyte_proto.loads.plan_query import (
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.tables.changes.row_events import IS_GONE, STEP, EventsWanted, NoCommonHistory, RowEvents
 from dagster_airbyte_proto.tables.changes.snapshots import changes_since, keep_snapshot, newest_snapshot
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line, log_no_raised_errors
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, first_line, log_no_raised_errors
 from dagster_airbyte_proto.tables.spark.unknown_names import (
     field_at_fault,
     is_missing_table,

@@ -2,7 +2,7 @@
 
 - The JVM is a child in an operating system session of its own, so a Ctrl-C in our terminal does not reach it.
 - The JVM holds the read end of a pipe from us, so it ends when we do, even by SIGKILL.
-- Its output goes to a file or to our stderr (`jvm_output.py`), never to stdout, which belongs to our caller.
+- Its output goes to a file or to our stderr (`jvm/output.py`), never to stdout, which belongs to our caller.
 """
 
 import datetime
@@ -32,10 +32,10 @@ from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.tables.connect_client import connect
 from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm
-from dagster_airbyte_proto.tables.spark.class_archive import class_archive
-from dagster_airbyte_proto.tables.spark.java_home import java_home
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, REMOTE_ERRORS, first_line, log_no_raised_errors
-from dagster_airbyte_proto.tables.spark.jvm_output import jvm_output, last_output
+from dagster_airbyte_proto.tables.spark.jvm.class_archive import class_archive
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, REMOTE_ERRORS, first_line, log_no_raised_errors
+from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
+from dagster_airbyte_proto.tables.spark.jvm.output import jvm_output, last_output
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -11,7 +11,7 @@ from dagster_airbyte_proto.tables.remote_sessions import REMOTE
 class SparkSettings(NamedTuple):
     """The warehouse, the catalog and the Spark session of tables. `config` wins over every default here.
 
-    `warehouse` is a path or a URI. The JVM's output goes to `jvm_log`; without it, to stderr (see jvm_output.py).
+    `warehouse` is a path or a URI. The JVM's output goes to `jvm_log`; without it, to stderr (see jvm/output.py).
     Of a session that code of the user opens, `on_connect` says that it is one of Spark Connect.
     `cache` has the archive of Spark's classes for the next JVM, and the wrapped JRE of the wheel if the machine has no
     Java. `short_lived` is for a process that runs one command: its JVM starts with half the CPU, and computes slower

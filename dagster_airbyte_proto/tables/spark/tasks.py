@@ -9,7 +9,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, first_line
 from dagster_airbyte_proto.tables.tasks import DriverPlace, Task
 
 _PORT = "spark.airbyteProto.port"

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from dagster_airbyte_proto.loads.plan_query import PlannedField
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS
 from dagster_airbyte_proto.tables.sql_names import quoted
 
 _SHOWN_TABLES = 5

@@ -17,7 +17,7 @@ import psutil
 import pyspark
 import requests
 
-from dagster_airbyte_proto.tables.spark.java_home import java_home
+from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 
 _LOOPBACK = "127.0.0.1"
 _WORKERS = 2

@@ -19,7 +19,7 @@ from dagster_airbyte_proto.tables.care import ProtectedFiles
 from dagster_airbyte_proto.tables.delta.history import parse_add_action
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_branches import NewColumnsConformance

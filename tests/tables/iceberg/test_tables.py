@@ -13,7 +13,7 @@ from dagster_airbyte_proto.loads.load import FileContent
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import REPLACING, WriteMode
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.java_values import java_items
+from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
 from dagster_airbyte_proto.tables.spark.session import query, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_branches import BranchConformance

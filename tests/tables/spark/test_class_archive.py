@@ -6,8 +6,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from dagster_airbyte_proto.tables.spark.class_archive import class_archive
-from dagster_airbyte_proto.tables.spark.java_home import java_home
+from dagster_airbyte_proto.tables.spark.jvm.class_archive import class_archive
+from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 
 _JARS = Path(pyspark.__file__).parent / "jars"
 _MAIN = "org.apache.spark.launcher.Main"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.tables.spark.java_home import java_home
+from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 
 
 def _home(folder: Path, version: str) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_airbyte_proto.tables.spark.jvm_output import jvm_output, last_output
+from dagster_airbyte_proto.tables.spark.jvm.output import jvm_output, last_output
 
 Eventually = Callable[[Callable[[], bool]], None]
 

@@ -49,7 +49,7 @@ def _iceberg_runtime() -> str | None:
 
 def _java() -> str | None:
     """The version line of the Java that would run Spark."""
-    from dagster_airbyte_proto.tables.spark.java_home import java_home, version_line
+    from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home, version_line
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
     cache: Path = SparkSettings._field_defaults["cache"]

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
-from dagster_airbyte_proto.tables.spark.jvm_errors import REMOTE_ERRORS, first_line
+from dagster_airbyte_proto.tables.spark.jvm.errors import REMOTE_ERRORS, first_line
 
 _COPY = "_airbyte_proto_copy"
 _one_at_a_time = threading.Lock()

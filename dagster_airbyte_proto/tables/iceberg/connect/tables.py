@@ -55,7 +55,7 @@ from dagster_airbyte_proto.tables.iceberg.log import (
 from dagster_airbyte_proto.tables.iceberg.preparation import RequestedTable
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import check_mode, check_table_id, effective_files, high_water_mark_after
-from dagster_airbyte_proto.tables.spark.jvm_errors import NO_OUTCOME, REMOTE_ERRORS, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.jvm.errors import NO_OUTCOME, REMOTE_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings

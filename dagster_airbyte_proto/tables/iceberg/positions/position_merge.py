@@ -45,8 +45,8 @@ from dagster_airbyte_proto.tables.iceberg.positions.older_deletes import (
 from dagster_airbyte_proto.tables.iceberg.positions.planned_files import PARQUET, PUFFIN, NewDeletes, PlannedTask
 from dagster_airbyte_proto.tables.iceberg.positions.spark_search import find_rows_by_spark
 from dagster_airbyte_proto.tables.part_checks import effective_files
-from dagster_airbyte_proto.tables.spark.java_values import java_items
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS
+from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS
+from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
 
 ROWS_SEARCHED_HERE = 50_000_000
 """Beyond so many rows in the files that may have the keys, Spark searches them. Here a million rows cost 0.02 to 0.13

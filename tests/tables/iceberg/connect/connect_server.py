@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyspark
 
-from dagster_airbyte_proto.tables.spark.java_home import java_home
+from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 from dagster_airbyte_proto.tables.spark.session import spark_config
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
