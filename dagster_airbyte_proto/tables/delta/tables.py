@@ -48,7 +48,7 @@ from dagster_airbyte_proto.tables.delta.history import (
     logged_freshness,
     newest_load,
 )
-from dagster_airbyte_proto.tables.delta.jobs import WriteJob, run_write_job, widen
+from dagster_airbyte_proto.tables.delta.jobs import CommitLabels, run_write_job, widen
 from dagster_airbyte_proto.tables.delta.jvm import DeltaSnapshot, JavaDelta, Removal
 from dagster_airbyte_proto.tables.delta.partitions import check_delta_partitioning, partitioned_by, slice_predicate
 from dagster_airbyte_proto.tables.delta.preparation import (
@@ -72,6 +72,7 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, NO_OUTCOM
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from dagster_airbyte_proto.tables.spark.staged_part import StagedPart
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
 
 _ATTEMPTS = 8
@@ -279,10 +280,11 @@ class DeltaTables:
     ) -> CommittedRows:
         part, files = what
         location, metadata, attempt = self.location(part.table), snapshot.metadata, uuid4().hex
-        job = WriteJob(part, files, location, metadata.columns, metadata.slice_column)
+        staged = StagedPart(part, files, metadata.columns, metadata.slice_column)
+        labels = CommitLabels(load_id, snapshot.version + 1, {**user_metadata, _ATTEMPT: attempt})
         points.reach("table.committing")
         with only_writer(location):
-            run_write_job(self.open_session(), job, load_id, snapshot.version + 1, {**user_metadata, _ATTEMPT: attempt})
+            run_write_job(self.open_session(), location, staged, labels)
         points.reach("table.committed")
         # If another writer has landed the load meanwhile, Delta skips the job silently. The attempt id in the commit
         # tells whose it was.

@@ -36,13 +36,13 @@ from dagster_airbyte_proto.schema.evolution import EvolutionDecision
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog, labelled, remote_storage
 from dagster_airbyte_proto.tables.iceberg.connect.remote_table import RemoteTable
-from dagster_airbyte_proto.tables.iceberg.connect.staged_frames import StagedPart, insert, merge
 from dagster_airbyte_proto.tables.iceberg.connect.statements import (
     change_columns,
     create_table,
     order_by,
     rename_columns,
 )
+from dagster_airbyte_proto.tables.iceberg.connect.writes import insert, merge
 from dagster_airbyte_proto.tables.iceberg.log import (
     CONNECTION,
     HIGH_WATER_MARK,
@@ -59,6 +59,7 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import NO_OUTCOME, REMOTE_ERR
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from dagster_airbyte_proto.tables.spark.staged_part import StagedPart
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
 
 _ATTEMPTS = 8
