@@ -5,6 +5,7 @@ names. All their types are those of `interface.py`.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import wasmtime
@@ -60,39 +61,18 @@ def as_component(core: bytes, role: str) -> bytes:
 def _component_text(core: bytes, role: str) -> str:
     used = [each for each in HOST_FUNCTIONS if each.name.encode() in core]
     files = FILE_FUNCTIONS if b"get-directories" in core else ()
-    beyond = len(used)
     functions = ROLE_FUNCTIONS[role]
     host_types = (CONNECTOR_ERROR, SOCKET_READ_RESULT, SOCKET_WRITE_RESULT)
     imported = "\n".join(f'(export "{each.name}" {signature(each)})' for each in used)
-    # A lowered function needs the module's memory, and the module the function: a table of stubs is filled afterwards.
     flat = [[*flattened_parameters(each.parameters), *(["i32"] if each.result else [])] for each in used]
     flat += [[*each.cores] for each in files]
     names = [each.name for each in (*used, *files)]
-    parameters = [f"(param {' '.join(cores)})" if cores else "" for cores in flat]
-    stubs = "\n".join(
-        f'(type $t{number} (func {written})) (func (export "{name}") {written} '
-        f"{' '.join(f'(local.get {place})' for place in range(len(cores)))}"
-        f" (call_indirect (type $t{number}) (i32.const {number})))"
-        for number, (name, cores, written) in enumerate(zip(names, flat, parameters, strict=True))
-    )
-    fixed = "\n".join(f'(import "" "{number}" (func $f{number} {each}))' for number, each in enumerate(parameters))
-    lowered = "\n".join(
-        f'(alias export $host "{each.name}" (func $h{number}))'
-        f" (core func $l{number} (canon lower (func $h{number}) {OPTIONS}))"
-        for number, each in enumerate(used)
-    )
-    lowered += "\n".join(
-        f'(alias export {each.instance} "{each.full_name}" (func $h{number}))'
-        f" (core func $l{number} (canon lower (func $h{number}) {OPTIONS}))"
-        for number, each in enumerate(files, start=beyond)
-    )
+    sources = [f'$host "{each.name}"' for each in used] + [f'{each.instance} "{each.full_name}"' for each in files]
     lifted = "\n".join(
         f'(alias core export $m "{each.name}" (core func $c-{each.name}))'
         f" {signature(each, 'e-' + each.name)[:-1]} (canon lift (core func $c-{each.name}) {OPTIONS}))"
         for each in functions
     )
-    elements = " ".join(f"$f{number}" for number in range(len(names)))
-    filled = " ".join(f'(export "{number}" (func $l{number}))' for number in range(len(names)))
     with_files = ' (with "files" (instance $shim))' if files else ""
     types = " ".join(f'(export "{kind.name}" (type {reference(kind)}))' for kind in ROLE_TYPES)
     exported = " ".join(f'(export "{each.name}" (func $e-{each.name}))' for each in functions)
@@ -101,15 +81,41 @@ def _component_text(core: bytes, role: str) -> str:
 (import "{interface_name("host")}" (instance $host {types_of_outside(host_types)}
 {imported}))
 {FILE_IMPORTS if files else ""}
-(core module $Shim (table (export "t") {len(names)} funcref) {stubs})
-(core module $Fix (import "" "t" (table {len(names)} funcref)) {fixed} (elem (i32.const 0) func {elements}))
+{_stub_modules(names, flat)}
 (core module $M)
 (core instance $shim (instantiate $Shim))
 (core instance $m (instantiate $M (with "host" (instance $shim)){with_files}))
 (alias core export $m "memory" (core memory $memory)) (alias core export $m "cabi_realloc" (core func $realloc))
 (alias core export $shim "t" (core table $t))
-{lowered}
-(core instance (instantiate $Fix (with "" (instance (export "t" (table $t)) {filled}))))
+{_lowered(sources)}
 {lifted}
 (instance $e {types} {exported})
 (export "{interface_name(role)}" (instance $e)))"""
+
+
+def _stub_modules(names: Sequence[str], flat: Sequence[Sequence[str]]) -> str:
+    """A lowered function needs the module's memory, and the module the function: so it imports stubs, which call what
+    another module puts into their table afterwards.
+    """
+    parameters = [f"(param {' '.join(cores)})" if cores else "" for cores in flat]
+    stubs = "\n".join(
+        f'(type $t{number} (func {written})) (func (export "{name}") {written} '
+        f"{' '.join(f'(local.get {place})' for place in range(len(cores)))}"
+        f" (call_indirect (type $t{number}) (i32.const {number})))"
+        for number, (name, cores, written) in enumerate(zip(names, flat, parameters, strict=True))
+    )
+    fixed = "\n".join(f'(import "" "{number}" (func $f{number} {each}))' for number, each in enumerate(parameters))
+    elements = " ".join(f"$f{number}" for number in range(len(names)))
+    return f"""(core module $Shim (table (export "t") {len(names)} funcref) {stubs})
+(core module $Fix (import "" "t" (table {len(names)} funcref)) {fixed} (elem (i32.const 0) func {elements}))"""
+
+
+def _lowered(sources: Sequence[str]) -> str:
+    """Lowers the imported functions, and fills the table of the stubs with them."""
+    lowered = "\n".join(
+        f"(alias export {source} (func $h{number})) (core func $l{number} (canon lower (func $h{number}) {OPTIONS}))"
+        for number, source in enumerate(sources)
+    )
+    filled = " ".join(f'(export "{number}" (func $l{number}))' for number in range(len(sources)))
+    return f"""{lowered}
+(core instance (instantiate $Fix (with "" (instance (export "t" (table $t)) {filled}))))"""
