@@ -50,8 +50,8 @@ class StagedPart(NamedTuple):
 
 
 class MergeSource(NamedTuple):
-    """What a MERGE joins with its table: it deletes each row that `matches`, and inserts the `values` of those rows of
-    the frame that are `inserted`.
+    """A MERGE joins the frame with its table, deletes each row that `matches`, and inserts the `values` of those of the
+    frame's rows that are `inserted`.
     """
 
     frame: DataFrame
