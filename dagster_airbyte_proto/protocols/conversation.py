@@ -28,9 +28,11 @@ class FileArgument(NamedTuple):
 
 
 class Verb(StrEnum):
-    """The requests to a connector. All but READ, WRITE and TRANSFORM are short: they are answered as a whole."""
+    """The requests to a connector. All but READ, WRITE and TRANSFORM are short: they are answered as a whole. USAGE is
+    for the usage text of another request."""
 
     SPEC = "spec"
+    USAGE = "usage"
     CHECK = "check"
     DISCOVER = "discover"
     READ = "read"

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.model import PushMode, StreamId
-from dagster_airbyte_proto.protocols.conversation import Conversation, Invocation
+from dagster_airbyte_proto.protocols.conversation import Conversation, Invocation, Verb
 from dagster_airbyte_proto.protocols.events import Event, SpecEvent
 
 
@@ -161,6 +161,11 @@ class DestinationProtocol(Conversation, Protocol):
 
     def mismatch(self, operations: Sequence[DestinationOperation], stream: PushedStream) -> str | None:
         """Returns why the stream fits no operation of the destination's catalog; None if it fits one."""
+        ...
+
+    def usage(self, verb: Verb, spec: SpecEvent) -> Invocation | None:
+        """Returns the request for the usage text of another request. None where connectors have no such texts, or their
+        spec already says that they are destinations."""
         ...
 
     def write(self, request: WriteRequest) -> Invocation: ...

@@ -192,6 +192,12 @@ class OperationsEvent(NamedTuple):
     read_streams: tuple[str, ...] = ()
 
 
+class UsageEvent(NamedTuple):
+    """The usage text of a request. A connector that does not know the request has none."""
+
+    text: str
+
+
 class UnknownEvent(NamedTuple):
     """A message of an unknown type, or one that lacks what its type needs. The sync counts and logs it."""
 
@@ -208,5 +214,5 @@ class PlainLine(NamedTuple):
 Event = (
     RecordLine | StateEvent | SchemaEvent | VersionEvent | BatchEvent | LogEvent | ErrorEvent | EstimateEvent
     | StatusEvent | AnalyticsEvent | ConfigEvent | SpecEvent | CheckEvent | CatalogEvent | OperationsEvent
-    | KeptValuesEvent | MetricEvent | RejectedRecordEvent | UnknownEvent | PlainLine
+    | UsageEvent | KeptValuesEvent | MetricEvent | RejectedRecordEvent | UnknownEvent | PlainLine
 )  # fmt: skip

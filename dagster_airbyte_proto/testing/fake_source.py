@@ -383,6 +383,8 @@ def selected(scenario: dict[str, Any], catalog: Any, states: Any) -> list[FakeSt
 
 
 def main(arguments: list[str]) -> int:
+    if "--help" in arguments:
+        return usage(arguments[0])
     options: dict[str, str] = {}
     verbs = []
     words = iter(arguments)
@@ -406,6 +408,15 @@ def main(arguments: list[str]) -> int:
         states = content(options["--state"]) if "--state" in options else []
         _read(scenario, selected(scenario, content(options["--catalog"]), states), output)
         return int(scenario.get("exit_code", 0))
+    return 0
+
+
+def usage(verb: str) -> int:
+    """Prints the usage of a verb, as connectors on Airbyte's CDK do: they fail for one that they do not know."""
+    if verb not in ("spec", "check", "discover", "read"):
+        sys.stderr.write(f"error: argument command: invalid choice: '{verb}'\n")
+        return 2
+    sys.stdout.write(f"usage: source {verb} [-h] --config CONFIG --catalog CATALOG [--state STATE]\n")
     return 0
 
 

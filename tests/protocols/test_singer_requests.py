@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.masking import secret_values
-from dagster_airbyte_proto.model import PlannedStream, ReadMode, TableName, WriteMode
+from dagster_airbyte_proto.model import PlannedStream, PushMode, ReadMode, TableName, WriteMode
 from dagster_airbyte_proto.protocols.conversation import FileArgument, ReadRequest, Transcript, Verb
 from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, PlainLine, SpecEvent, UnknownEvent
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
 from dagster_airbyte_proto.protocols.singer.states import parse_state
+from dagster_airbyte_proto.protocols.singer.target import SingerTarget
 
 _CONFIG, _CATALOG, _STATE = (FileArgument(f"{name}.json") for name in ("config", "catalog", "state"))
 _USAGE = b"""usage: tap-old [-h] -c CONFIG [-s STATE] [-p PROPERTIES] [-d]
@@ -147,3 +148,25 @@ def test_read_hands_over_what_there_is() -> None:
     assert invocation.arguments == ("--config", _CONFIG, "--properties", _CATALOG, "--state", _STATE)
     assert json.loads(invocation.files["state.json"]) == {"bookmarks": {"users": 1}}
     assert json.loads(invocation.files["config.json"]) == {"host": "here"}
+
+
+@pytest.mark.parametrize(
+    ("usage", "is_tap"),
+    [
+        ("usage: tap-exchangeratesapi [-h] [-c CONFIG] [-s STATE]", True),
+        ("Usage: /opt/bin/tap-shop [OPTIONS] --config CONFIG", True),
+        # On singer-python's parser for taps, as some targets are.
+        (
+            "usage: target-redshift [-h] -c CONFIG [-s STATE] [-p PROPERTIES] [--catalog CATALOG] [-d]\n  --discover",
+            False,
+        ),
+        ("usage: tapestry.py [-h] [--config CONFIG] [--discover]", False),
+        ("--config CONFIG, --discover", False),
+    ],
+)
+def test_a_usage_text_tells_a_tap_by_its_name(usage: str, is_tap: bool) -> None:
+    target = SingerTarget()
+    text = usage if "--config" in usage else f"{usage}\n  -c CONFIG, --config CONFIG"
+    [spec] = target.events_of_answer(Verb.SPEC, Transcript(text.encode(), ended_cleanly=True))
+    assert isinstance(spec, SpecEvent)
+    assert (target.refusal(spec, PushMode.UPSERT) is not None) is is_tap

@@ -101,10 +101,14 @@ def _open_destination(call: Call, connection_file: str) -> "Iterator[Destination
 
 def _check_destination(call: Call, connection_file: str) -> Answer:
     """Runs the destination's check of its config, and checks that it takes the modes of the pushed streams."""
-    from dagster_airbyte_proto.sync.push.run import refused_streams
+    from dagster_airbyte_proto.protocols.events import CheckEvent
+    from dagster_airbyte_proto.sync.push.run import refused_by_spec, refused_streams
 
     with _open_destination(call, connection_file) as destination:
-        verdict = destination.check()
+        if len(refused_by_spec(destination)) < len(destination.connection.push or {}):
+            verdict = destination.check()
+        else:  # A tap would read all that it has.
+            verdict = CheckEvent(False, "its connector was not started, for it takes none of the streams")
         message = destination.mask.text(verdict.message)
         faults = refused_streams(destination, fresh=True)
         if destination.connection.enrichments:

@@ -5,7 +5,9 @@
 2. A removed row is its key with `_ab_cdc_deleted_at`, in the mode `append_dedup`.
 3. Destinations that write to objects of a service list them by `discover`: object, mode, the keys by which it finds
    a row, and the schema of its rows. The configured stream then names its object, which here has the stream's name.
-   No spec says whether a connector is a source or a destination. A source answers `discover` with streams to read.
+   No spec says whether a connector is a source or a destination. A source answers `discover` with streams to read; the
+   specs of destinations list their sync modes; and the page that a spec names mostly is one on sources, or one on
+   destinations. A program on Airbyte's CDK has a usage text for `read` or for `write`, and fails for the other.
 4. A stream ends with STREAM_STATUS COMPLETE: without it, a destination may not show the rows of a new generation.
 """
 
@@ -37,7 +39,7 @@ from dagster_airbyte_proto.protocols.destination import (
     SentPosition,
     WriteRequest,
 )
-from dagster_airbyte_proto.protocols.events import CatalogEvent, Event, OperationsEvent, SpecEvent
+from dagster_airbyte_proto.protocols.events import CatalogEvent, Event, OperationsEvent, SpecEvent, UsageEvent
 from dagster_airbyte_proto.protocols.raw_json import members, value
 
 NO_OPERATIONS = b'{"operations":[]}'
@@ -54,6 +56,7 @@ _WIRE_MODES = {
 
 
 _MAX_NAMES = 20
+_SOURCE_PAGE = "/integrations/sources/"
 
 
 class AirbyteDestination:
@@ -79,6 +82,9 @@ class AirbyteDestination:
         return Invocation(("discover", "--config", _CONFIG), {_CONFIG.name: encode_config(config)}, verb=Verb.DISCOVER)
 
     def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:
+        # A program that does not know `--help` may end well all the same, and say nothing.
+        if verb is Verb.USAGE and transcript.ended_cleanly and b"--catalog" in transcript.output:
+            return iter([UsageEvent(transcript.output.decode(errors="replace"))])
         read = _catalog_event if verb is Verb.DISCOVER else airbyte_messages.event
         return map(read, transcript.output.splitlines())
 
@@ -95,8 +101,13 @@ class AirbyteDestination:
         return catalog_message(stream.raw for stream in (*catalog.streams, *catalog.duplicates))
 
     def refusal(self, spec: SpecEvent, mode: PushMode) -> str | None:
-        supported = spec.message.get("supported_destination_sync_modes")
-        if not isinstance(supported, list) or not supported or _WIRE_MODES[mode] in supported:
+        supported = _sync_modes(spec)
+        if not supported:
+            page = spec.message.get("documentationUrl")
+            if isinstance(page, str) and _SOURCE_PAGE in page:
+                return f"its connector is a source, by the page that its spec names ({page}): name a destination"
+            return None
+        if _WIRE_MODES[mode] in supported:
             return None
         names = ", ".join(map(str, supported))
         return f"mode {mode} needs its sync mode {_WIRE_MODES[mode]}, and it has {names}"
@@ -121,6 +132,9 @@ class AirbyteDestination:
             wanted, found = "+".join(stream.keys) or "no key", _listed("+".join(key) for key in keys)
             return f"object {stream.id.name} finds its rows by {found}, and the stream has {wanted}"
         return None
+
+    def usage(self, verb: Verb, spec: SpecEvent) -> Invocation | None:
+        return None if _sync_modes(spec) else Invocation((verb, "--help"), verb=Verb.USAGE)
 
     def write(self, request: WriteRequest) -> Invocation:
         files = {_CONFIG.name: encode_config(request.config), _CATALOG.name: _configured_catalog(request)}
@@ -166,6 +180,11 @@ class AirbyteDestination:
         if not isinstance(state, dict) or not ({"stream", "global", "data"} & state.keys()):
             return airbyte_messages.event(line)
         return Echo(_position(state), _count(state, "recordCount"), _count(state, "rejectedRecordCount"))
+
+
+def _sync_modes(spec: SpecEvent) -> list[object]:
+    listed = spec.message.get("supported_destination_sync_modes")
+    return listed if isinstance(listed, list) else []
 
 
 def _configured_catalog(request: WriteRequest) -> bytes:

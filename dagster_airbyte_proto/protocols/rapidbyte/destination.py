@@ -88,6 +88,9 @@ class RapidbyteDestination(RapidbyteSource):
     def mismatch(self, operations: Sequence[DestinationOperation], stream: PushedStream) -> str | None:  # noqa: ARG002
         return None
 
+    def usage(self, verb: Verb, spec: SpecEvent) -> Invocation | None:  # noqa: ARG002 - it would say nothing
+        return None
+
     def write(self, request: WriteRequest) -> Invocation:
         context = written_stream_context(request.stream, request.on_error, self._overrides)
         runs = [StreamToRun(str(request.stream.id), context, request.kept.get("stream", {}))]

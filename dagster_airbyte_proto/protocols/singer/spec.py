@@ -2,6 +2,9 @@
 
 Taps of meltano's SDK answer `--about --format=json`. For other taps the usage text of `--help` shows the flags. The
 result is saved as one message, with the schema of the config in the same member as in Airbyte's specification.
+
+Targets show the flags of a tap too where they are on singer-python, which has one parser for both (`target-redshift`,
+`singer-target-postgres`). So a usage text tells a tap by the program's name alone.
 """
 
 import re
@@ -11,8 +14,10 @@ from typing import Any
 from dagster_airbyte_proto.protocols.events import SpecEvent
 from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value
 
-_SCHEMA, _FLAGS = "connectionSpecification", "flags"
+_SCHEMA, _FLAGS, _PROGRAM = "connectionSpecification", "flags", "program"
 _FLAG = re.compile(r"(?<![\w-])--(catalog|properties|state|discover|test)\b")
+_USAGE = re.compile(r"^usage:\s+(?:python\S*\s+)?(\S+)", re.IGNORECASE | re.MULTILINE)
+_TAP = re.compile(r"tap(?![a-z0-9])", re.IGNORECASE)
 _UNIONS = ("anyOf", "oneOf", "allOf")
 
 
@@ -28,7 +33,12 @@ def spec_from_about(document: bytes) -> SpecEvent | None:
 def spec_from_help(text: str) -> SpecEvent | None:
     """The specification in the output of `--help`; None if it shows no flag of a tap."""
     flags = sorted({match[0] for match in _FLAG.finditer(text)})
-    return spec({_SCHEMA: {}, _FLAGS: flags}) if flags else None
+    return spec({_SCHEMA: {}, _FLAGS: flags, **_program_in(text)}) if flags else None
+
+
+def target_spec_from_help(text: str) -> SpecEvent:
+    """The specification of a target: its usage text does not say what belongs into its config."""
+    return spec_from_help(text) or spec(_program_in(text))
 
 
 def spec(message: Mapping[str, Any]) -> SpecEvent:
@@ -41,11 +51,17 @@ def flags_in_spec(found: SpecEvent) -> frozenset[str]:
 
 
 def is_of_tap(found: SpecEvent) -> bool:
-    """True if it takes a flag that only taps have. The SDK lists that among the capabilities of a tap; an answer that
-    lists none says nothing."""
+    """True if it lists the capability of a tap, as those on the SDK do, or has the name of a tap."""
     about = found.message.get("about")
-    lists_none = isinstance(about, dict) and not isinstance(about.get("capabilities"), list)
-    return not lists_none and "--discover" in flags_in_spec(found)
+    if isinstance(about, dict) and isinstance(about.get("capabilities"), list):
+        return "--discover" in flags_in_spec(found)
+    name = about.get("name") if isinstance(about, dict) else found.message.get(_PROGRAM)
+    return isinstance(name, str) and _TAP.match(name) is not None
+
+
+def _program_in(usage: str) -> Mapping[str, str]:
+    found = _USAGE.search(usage)
+    return {_PROGRAM: re.split(r"[/\\]", found[1])[-1]} if found else {}
 
 
 def find_object(output: bytes) -> bytes | None:

@@ -29,6 +29,7 @@ from dagster_airbyte_proto.protocols.destination import (
     WriteRequest,
 )
 from dagster_airbyte_proto.protocols.events import CheckEvent, Event, PlainLine, SpecEvent
+from dagster_airbyte_proto.protocols.singer import messages as singer_messages
 from dagster_airbyte_proto.protocols.singer import spec as singer_spec
 from dagster_airbyte_proto.stack_traces import last_words
 
@@ -66,8 +67,7 @@ class SingerTarget:
         document = singer_spec.find_object(transcript.output)
         found = singer_spec.spec_from_about(document) if document is not None else None
         if found is None and b"--config" in transcript.output:
-            # Its help, which does not say what belongs into its config. Only that of a tap shows flags.
-            found = singer_spec.spec_from_help(transcript.output.decode(errors="replace")) or singer_spec.spec({})
+            found = singer_spec.target_spec_from_help(transcript.output.decode(errors="replace"))
         if found is not None and transcript.ended_cleanly:
             yield found
         else:
@@ -94,6 +94,9 @@ class SingerTarget:
         return ()
 
     def mismatch(self, operations: Sequence[DestinationOperation], stream: PushedStream) -> str | None:  # noqa: ARG002
+        return None
+
+    def usage(self, verb: Verb, spec: SpecEvent) -> Invocation | None:  # noqa: ARG002 - it would say nothing
         return None
 
     def write(self, request: WriteRequest) -> Invocation:
@@ -141,6 +144,8 @@ class SingerTarget:
             return PlainLine(line)
         if not isinstance(value, dict):
             return PlainLine(line)
+        if value.get("type") == "RECORD" and "record" in value:
+            return singer_messages.event(line)  # It reads, or passes on what it gets.
         return Echo(_position(value.get("value", value)))
 
 

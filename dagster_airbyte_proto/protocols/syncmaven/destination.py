@@ -110,6 +110,9 @@ class SyncmavenDestination:
             return None
         return f"the destination has no stream {stream.id}; it has {', '.join(names)}"
 
+    def usage(self, verb: Verb, spec: SpecEvent) -> Invocation | None:  # noqa: ARG002 - there are none
+        return None
+
     def write(self, request: WriteRequest) -> Invocation:  # noqa: ARG002 - it is asked on its stdin
         return Invocation((), verb=Verb.WRITE, takes_input=True)
 

@@ -23,7 +23,7 @@ from dagster_airbyte_proto.sync.process_identity import is_alive, this_process
 if TYPE_CHECKING:  # Docker's client takes a while to import.
     from dagster_airbyte_proto.launchers.docker.containers import Container
 
-_QUERY_VERBS = (Verb.SPEC, Verb.CHECK, Verb.DISCOVER)
+_QUERY_VERBS = (Verb.SPEC, Verb.CHECK, Verb.DISCOVER, Verb.USAGE)
 _LONGEST_QUERY = timedelta(seconds=6 * QUERY_TIMEOUT_SECONDS)  # Six times the timeout, for clocks differ.
 
 

@@ -2,6 +2,9 @@
 
 Few Airbyte destinations have one, and no spec says which. So such a destination is asked once for each version and
 config, and no answer is an answer: nothing is checked then. `check` and `discover` ask again.
+
+A source gives no answer either if it does not reach what it reads. Where the spec does not say that it is a
+destination, its usage texts tell before a row is sent; the cache keeps that this was found out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +12,8 @@ from typing import Any
 
 from dagster_airbyte_proto.encoding.json_types import checkable
 from dagster_airbyte_proto.encoding.row_schema import RemovedRows, RowSchema
-from dagster_airbyte_proto.errors import ConfigError, ConnectorError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
+from dagster_airbyte_proto.protocols.conversation import Verb
 from dagster_airbyte_proto.protocols.destination import (
     DestinationOperation,
     DestinationProtocol,
@@ -17,12 +21,13 @@ from dagster_airbyte_proto.protocols.destination import (
     JsonDialect,
     PushedStream,
 )
-from dagster_airbyte_proto.protocols.events import OperationsEvent
+from dagster_airbyte_proto.protocols.events import OperationsEvent, UsageEvent
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.queries import query_connector
 
 _NONE = b'{"operations":[]}'
 _SHOWN_STREAMS = 3
+_USAGE_SECONDS = 120.0
 
 
 def offered_operations(
@@ -68,17 +73,41 @@ def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:
     except ConnectorError as error:
         if destination.protocol.has_catalog is HasCatalog.ALWAYS:
             raise
+        if _only_reads(destination):
+            raise _source_error(destination, "it knows the command `read`, and not `write`") from error
         destination.note(
             f"streams are not checked against the destination's catalog, for it answers none: {error.found}"
         )
         return _NONE
     if found.read_streams:
-        raise ConfigError(
-            f"checking the destination of connection {destination.connection.name}",
-            f"its connector is a source: it lists streams to read ({_first_of(found.read_streams)})",
-            remedy="Name a destination under `connector`, or under `to` if this is a relay.",
-        )
+        raise _source_error(destination, f"it lists streams to read ({_first_of(found.read_streams)})")
     return found.message
+
+
+def _only_reads(destination: ConfiguredConnector[DestinationProtocol]) -> bool:
+    return not _has_usage(destination, Verb.WRITE) and _has_usage(destination, Verb.READ)
+
+
+def _has_usage(destination: ConfiguredConnector[DestinationProtocol], verb: Verb) -> bool:
+    """True if the connector explains a request. Nothing else is taken from the text: programs word it as they like."""
+    invocation = destination.protocol.usage(verb, destination.spec())
+    if invocation is None:
+        return False
+    try:
+        query_connector(
+            destination.connector, [invocation], UsageEvent, destination.listener, timeout_seconds=_USAGE_SECONDS
+        )
+    except ProtoError:  # A recording has no usage texts.
+        return False
+    return True
+
+
+def _source_error(destination: ConfiguredConnector[DestinationProtocol], sign: str) -> ConfigError:
+    return ConfigError(
+        f"checking the destination of connection {destination.connection.name}",
+        f"its connector is a source: {sign}",
+        remedy="Name a destination under `connector`, or under `to` if this is a relay.",
+    )
 
 
 def _first_of(streams: Sequence[str]) -> str:

@@ -31,7 +31,12 @@ QUERY_TIMEOUT_SECONDS = 600.0
 # Airbyte's own platform sets these for the connectors that it runs.
 _ENVIRONMENT = {"DEPLOYMENT_MODE": "OSS", "USE_STREAM_CAPABLE_STATE": "true"}
 _READ_TIMEOUT_SECONDS = 1.0
-_PURPOSES = {Verb.SPEC: "for its spec", Verb.CHECK: "to check its config", Verb.DISCOVER: "for its catalog"}
+_PURPOSES = {
+    Verb.SPEC: "for its spec",
+    Verb.CHECK: "to check its config",
+    Verb.DISCOVER: "for its catalog",
+    Verb.USAGE: "for its usage",
+}
 _MAX_ANSWER_BYTES = 256 << 20
 _NAME_A_CATALOG = (
     "It has no --discover, so it is run once for the schemas of its streams. If that takes longer, write its catalog "

@@ -20,13 +20,14 @@ def streams_refused_by_destination(
     """Returns the streams that the destination does not take, by its spec, and by its catalog if it has one. A `fresh`
     catalog is asked for, else the last one counts."""
     spec, protocol = destination.spec(), destination.protocol
-    operations = offered_operations(destination, fresh=fresh)
+    refusals = {each.id: protocol.refusal(spec, each.relay.mode) for each in planned if each.relay is not None}
+    operations = offered_operations(destination, fresh=fresh) if None in refusals.values() else ()
     refused = {}
     for each in planned:
         target = each.relay
         if target is None:
             continue
-        found = protocol.refusal(spec, target.mode)
+        found = refusals[each.id]
         if found is None and operations:
             found = protocol.mismatch(operations, _stream_of(target))
         if found is None:

@@ -311,8 +311,18 @@ class ProcessDelivery:
         report = running.wait(self._context.options.timeouts.exit_seconds)
         self._has_ended_well = report is not None and (report.ended_cleanly or self._has_proof_of_all)
         if self._has_ended_well and not self._has_halted and self._context.connection.acknowledge == "exit":
+            self._check_took_rows(part)
             self._acks.rows = part.end
         return report
+
+    def _check_took_rows(self, part: RowRange) -> None:
+        """Raises ConnectorError for a process that read on its own, and ends as well as one that took the rows."""
+        if self._output.has_records and self._acks.rows == part.start:
+            raise ConnectorError(
+                "delivering rows to the destination",
+                "it sent records itself, as a source does, so its exit does not say that it took any",
+                remedy="Is it a source or a tap? Name a destination.",
+            )
 
     @property
     def _has_proof_of_all(self) -> bool:

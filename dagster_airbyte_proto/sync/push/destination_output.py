@@ -12,6 +12,7 @@ from dagster_airbyte_proto.protocols.events import (
     FailureKind,
     LogEvent,
     PlainLine,
+    RecordLine,
     UnknownEvent,
 )
 from dagster_airbyte_proto.sync.push.content.rejected_records import RejectedRecords
@@ -84,13 +85,15 @@ class ConnectorOutput:
 
 
 class DestinationOutput:
-    """The output of one process of a destination. `result` is its last word on its rows."""
+    """The output of one process of a destination. `result` is its last word on its rows, and `has_records` says that it
+    wrote records itself."""
 
     def __init__(self, destination: Destination, acknowledgements: Acknowledgements, rejected: RejectedRecords) -> None:
         self._destination, self._rejected = destination, rejected
         self._acknowledgements = acknowledgements
         self._output = ConnectorOutput(destination, destination.protocol.reply)
         self.result: StreamResult | None = None
+        self.has_records = False
         self.kept: Mapping[str, Mapping[str, str]] = {}
 
     @property
@@ -127,5 +130,7 @@ class DestinationOutput:
                 self._rejected.add(found)
             elif isinstance(found, ConfigEvent):
                 self._destination.try_rewritten_config(found)
+            elif isinstance(found, RecordLine):
+                self.has_records = True
             else:
                 self._output.skip(type(found).__name__)

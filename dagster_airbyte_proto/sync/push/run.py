@@ -120,6 +120,8 @@ def _checked_destination(engine: Engine, connection: Connection, log: RunLog) ->
     """Returns the destination, with the config that it wrote back. Raises ConfigError for what it does not take."""
     destination = engine.destination(connection, log)
     destination.use_stored_config(engine.store)
+    for refusal in refused_by_spec(destination).values():
+        raise refusal  # Before its config: that of a destination does not fit a source.
     destination.check_config()
     if refused := refused_streams(destination):
         raise refused[0]
@@ -148,16 +150,19 @@ def _chosen(connection: Connection, request: PushRequest) -> Mapping[StreamId, P
 def refused_streams(destination: Destination, *, fresh: bool = False) -> list[ConfigError]:
     """The streams that the destination does not take, by its spec, and by its catalog if it has one. A `fresh` catalog
     is asked for, else the last one counts."""
-    spec, protocol, connection = destination.spec(), destination.protocol, destination.connection
+    protocol, connection = destination.protocol, destination.connection
+    refused, pushed = refused_by_spec(destination), connection.push or {}
+    faults = list(refused.values())
+    if len(refused) == len(pushed):
+        return faults
     operations = offered_operations(destination, fresh=fresh)
-    faults = []
-    for name, options in (connection.push or {}).items():
+    for name, options in pushed.items():
+        if name in refused:
+            continue
         stream = PushedStream(StreamId.of(name), {}, options.mode, options.key or ())
-        refusal = protocol.refusal(spec, options.mode)
-        if refusal is None and operations:
-            refusal = protocol.mismatch(operations, stream)
-        if refusal is not None:
-            faults.append(ConfigError(f"pushing connection {connection.name}", refusal, stream=name))
+        mismatch = protocol.mismatch(operations, stream) if operations else None
+        if mismatch is not None:
+            faults.append(ConfigError(f"pushing connection {connection.name}", mismatch, stream=name))
             continue
         schemas = [each.options_schema for each in operations if each.object_name == name and each.options_schema]
         try:
@@ -167,6 +172,16 @@ def refused_streams(destination: Destination, *, fresh: bool = False) -> list[Co
         except ConfigError as error:
             faults.append(error)
     return faults
+
+
+def refused_by_spec(destination: Destination) -> Mapping[str, ConfigError]:
+    """The streams that the destination does not take by its spec: all of them if it is a source."""
+    spec, connection = destination.spec(), destination.connection
+    refusals = {
+        name: destination.protocol.refusal(spec, options.mode) for name, options in (connection.push or {}).items()
+    }
+    doing = f"pushing connection {connection.name}"
+    return {name: ConfigError(doing, found, stream=name) for name, found in refusals.items() if found is not None}
 
 
 def _traced(
