@@ -23,12 +23,13 @@ def enrich(
 
     `connection` has the connector and its config, `options` are those of the enrichment. `schema` is that of the new
     rows; without it they have the columns of the frame. Each partition gets a process of its own once Spark computes
-    it, and another one where Spark computes it again; each gets at most `rows_per_second`. Raises ConfigError if the
-    connector is no enrichment, or its config is wrong.
+    it, and another one where Spark computes it again; each gets at most `rows_per_second`. There is no cache. Raises
+    ConfigError if the connector is no enrichment, if its config is wrong, or if the connection has more than connector
+    and config: nothing else of it would count.
     """
     from dagster_airbyte_proto.sync.enrichment.row_enrichment import RowEnrichment, check_enrichment
     from dagster_airbyte_proto.tables.spark.mapped_frames import mapped_frame
 
-    place = Path(home).absolute()
-    check_enrichment(connection, place, settings)
-    return mapped_frame(frame, RowEnrichment(connection, dict(options or {}), place, settings, rows_per_second), schema)
+    make_rows = RowEnrichment(connection, dict(options or {}), Path(home).absolute(), settings, rows_per_second)
+    check_enrichment(make_rows)
+    return mapped_frame(frame, make_rows, schema)

@@ -8,6 +8,7 @@
 """
 
 import io
+import math
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ from dagster_airbyte_proto.sync.enrichment.enrichment_process import (
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 
+_OF_FRAMES = frozenset(("name", "connector", "config", "config_file", "sandbox"))
+
 
 class RowEnrichment(NamedTuple):
     """Makes the enriched rows of a partition. It is a value: Spark takes it to where it computes."""
@@ -53,13 +56,25 @@ class RowEnrichment(NamedTuple):
                 yield from _batches(rows, schema)
 
 
-def check_enrichment(connection: Connection, home: Path, settings: Path | None) -> None:
-    """Raises ConfigError if the connector is no enrichment, or its config does not fit its schema."""
+def check_enrichment(enrichment: RowEnrichment) -> None:
+    """Raises ConfigError if the connector is no enrichment, if its config does not fit its schema, or for options that
+    would do nothing here."""
+    connection, rate = enrichment.connection, enrichment.rows_per_second
+    doing = f"enriching rows by connection {connection.name}"
     if connection.connector.protocol != "syncmaven":
-        found = f"it speaks {connection.connector.protocol}, and only Syncmaven has enrichments"
-        raise ConfigError(f"enriching rows by connection {connection.name}", found)
-    with _opened(connection, home, settings) as connector:
-        check_connector(connector, f"enriching rows by connection {connection.name}")
+        raise ConfigError(doing, f"it speaks {connection.connector.protocol}, and only Syncmaven has enrichments")
+    fields = type(connection).model_fields
+    if stray := [name for name in fields.keys() - _OF_FRAMES if getattr(connection, name) != fields[name].default]:
+        raise ConfigError(
+            doing,
+            f"it has {', '.join(sorted(stray))}, which a frame has no use for",
+            remedy="Give it connector and config alone. For the rest, name the connector under `transforms` of a sync "
+            "or a push, where it has a cache, a rate and `on_error` too.",
+        )
+    if rate is not None and not (math.isfinite(rate) and rate > 0):
+        raise ConfigError(doing, f"rows_per_second is {rate}", remedy="Give a number above 0, or leave it out.")
+    with _opened(connection, enrichment.home, enrichment.settings) as connector:
+        check_connector(connector, doing)
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def _expected() -> list[tuple[int, str]]:
 
 def test_it_makes_new_rows_however_it_is_launched(launch: dict[str, Any], tmp_path: Path) -> None:
     connection = connection_of({}, launch=launch)
-    check_enrichment(connection, tmp_path, None)
+    check_enrichment(RowEnrichment(connection, {}, tmp_path, None))
     made = RowEnrichment(connection, {"prefix": "c"}, tmp_path, None)
     rows = [row for batch in made(iter([_ROWS.slice(0, 70), _ROWS.slice(70)]), _SCHEMA) for row in batch.to_pylist()]
     assert [(row["id"], row["city"]) for row in rows] == _expected()

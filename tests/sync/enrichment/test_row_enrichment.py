@@ -105,11 +105,27 @@ def test_a_row_that_json_cannot_carry_fails_with_its_path(tmp_path: Path) -> Non
         list(made(iter([batch]), batch.schema))
 
 
+def _check(connection: Connection, folder: Path, rate: float | None = None) -> None:
+    check_enrichment(RowEnrichment(connection, {}, folder, None, rate))
+
+
 def test_only_an_enrichment_is_taken(tmp_path: Path) -> None:
-    check_enrichment(connection_of({}), tmp_path, None)
+    _check(connection_of({}), tmp_path, 0.5)
     command = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_syncmaven"]
     destination = connection_of({"path": "out"}, launch={"kind": "local", "command": command})
     with pytest.raises(ConfigError, match="no enrichment: its roles are destination"):
-        check_enrichment(destination, tmp_path, None)
+        _check(destination, tmp_path)
     with pytest.raises(ConfigError, match="only Syncmaven has enrichments"):
-        check_enrichment(connection_of({}, protocol="singer"), tmp_path, None)
+        _check(connection_of({}, protocol="singer"), tmp_path)
+
+
+def test_what_a_frame_has_no_use_for_is_refused(tmp_path: Path) -> None:
+    pushed = {"push": {"people": {"from": "lake.shop.people", "key": ["id"]}}, "rate": {"rows_per_second": 5}}
+    queried = {"transforms": [{"sql": "SELECT * FROM input"}], "parallel": 8}
+    for more, names in ((pushed, "push, rate"), (queried, "parallel, transforms")):
+        document = {**connection_of({}).model_dump(exclude_unset=True), **more}
+        with pytest.raises(ConfigError, match=f"it has {names}, which a frame has no use for"):
+            _check(Connection.model_validate(document), tmp_path)
+    for rate in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="rows_per_second is"):
+            _check(connection_of({}), tmp_path, rate)
