@@ -117,6 +117,7 @@ class StreamStage:
         for part in (self._marked_part, self._unmarked_part):
             if part is not None:
                 part.close_files()
+        self._finish_transforms()
         self._stream_files.change_columns(planned, columns, target)
         self._parser, self._transformer = self._new_parser(hash_key), self._new_transformer()
 
@@ -220,6 +221,8 @@ class StreamStage:
         self._write_marked()
         if self._marked_part is None:
             return None
+        if self._unmarked_part is None:
+            self._finish_transforms()
         sources = tuple(self._sources[: self._marked_sources])
         staged = self._marked_part.finish(late_rows, sources, follows_on_branch=follows_on_branch)
         self._cut_rejected = self._marked_part.rejected_records
@@ -236,6 +239,8 @@ class StreamStage:
         self._take_chunks(len(self._held_chunks))
         self._marked_record_bytes = self._unmarked_bytes = self._marked_sources = 0
         self._sources.clear()
+        if self._transformer is not None:
+            self._transformer.discard()
         for part in parts:
             part.discard()
         return dropped
@@ -266,6 +271,17 @@ class StreamStage:
         self._transform_states = self._transformer.states
         return transformed
 
+    def _finish_transforms(self) -> None:
+        """Ends the processes of the transforms, which live no longer than a part: so the part has their whole states,
+        and no row of it lands that another would still follow."""
+        if self._transformer is None:
+            return
+        self._transformer.finish()
+        self._transform_states = self._transformer.states
+        last = self._unmarked_part or self._marked_part
+        if last is not None:
+            last.transform_states = self._transform_states
+
     def _write_marked(self) -> None:
         if not self._marked_chunks:
             return
@@ -280,6 +296,7 @@ class StreamStage:
         if self._unmarked_part is None:
             if self._marked_part is not None:
                 self._marked_part.close_files()
+                self._finish_transforms()
             self._unmarked_part = OpenPart(self._stream_files, self._max_file_bytes)
         self._write(self._unmarked_part, len(self._held_chunks))
 

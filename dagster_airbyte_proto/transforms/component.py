@@ -3,9 +3,10 @@
 - A row keeps all columns that the component does not fill. Those go along by position.
 - Each row that comes back says by its number which row it was, if the component passes that column on. Otherwise as
   many rows have to come back as were sent, and in their order.
-- A row that does not come back is dropped; one that comes back several times becomes several.
+- A row that does not come back is dropped; one that comes back several times becomes several. A component has to have
+  passed on numbers once, before a batch without an answer is one whose rows are dropped.
 - A row by which the source deletes its key is not sent.
-- What it keeps after a batch, it has again at the next one: `state`. A batch that fails changes nothing in it.
+- Numbers go on from batch to batch, so a row that comes back with a later batch than its own is found out.
 """
 
 from collections import defaultdict
@@ -26,12 +27,26 @@ _DOING = "transforming rows by a component"
 
 
 class ComponentReplies(NamedTuple):
-    """The batches that came back, and the reason for each row that the component rejected, by its number. `state` is
-    what it keeps after these rows."""
+    """The batches that came back, and the reason for each row that the component rejected, by its number."""
 
     batches: Sequence[pa.RecordBatch]
     rejected: Mapping[int, str]
-    state: TransformState
+
+
+class RowExchange(Protocol):
+    """The rows of one stream on their way through a component, batch by batch, and what it keeps of them: see
+    KeepsState."""
+
+    @property
+    def state(self) -> TransformState: ...
+
+    def transform(self, batch: pa.RecordBatch) -> ComponentReplies:
+        """Sends all rows, and returns what comes back of them. Raises TransformError."""
+        ...
+
+    def finish(self) -> None: ...
+
+    def discard(self) -> None: ...
 
 
 @runtime_checkable
@@ -40,8 +55,8 @@ class BatchTransformer(Protocol):
 
     name: str
 
-    def transform(self, batch: pa.RecordBatch, on_error: str, state: TransformState) -> ComponentReplies:
-        """Sends all rows, and returns all that comes back. `state` is from before them. Raises TransformError."""
+    def exchange(self, on_error: str, state: TransformState) -> RowExchange:
+        """Returns the way of a stream's rows. `state` is from before the first of them."""
         ...
 
 
@@ -51,10 +66,25 @@ class ComponentTransform:
     def __init__(
         self, spec: ComponentSpec, transformer: BatchTransformer | None, states: Sequence[TransformState] = ()
     ) -> None:
-        self._spec, self._transformer = spec, transformer
-        name = "" if transformer is None else transformer.name
-        self.state = next((each for each in states if each.transform == name), TransformState(name))
+        self._spec, self._sent, self._passes_numbers = spec, 0, False
+        self._exchange: RowExchange | None = None
         self._fields = {name: FILLED_TYPES[kind].arrow for name, kind in spec.columns}
+        if transformer is not None:
+            before = next((each for each in states if each.transform == transformer.name), None)
+            state = before or TransformState(transformer.name)
+            self._exchange = transformer.exchange(spec.on_error, state)
+
+    @property
+    def state(self) -> TransformState:
+        return TransformState("") if self._exchange is None else self._exchange.state
+
+    def finish(self) -> None:
+        if self._exchange is not None:
+            self._exchange.finish()
+
+    def discard(self) -> None:
+        if self._exchange is not None:
+            self._exchange.discard()
 
     def shape(self, given: RowShape) -> RowShape:
         kept = [field for field in given.schema if field.name not in self._fields]
@@ -67,7 +97,8 @@ class ComponentTransform:
         if rows.is_deletion is not None:
             is_deletion = rows.is_deletion.to_numpy(zero_copy_only=False)
         sent = np.flatnonzero(~is_deletion)
-        numbered = batch.take(pa.array(sent)).append_column(ROW_NUMBER, pa.array(np.arange(len(sent))))
+        numbers = pa.array(np.arange(len(sent)) + self._sent)
+        numbered = batch.take(pa.array(sent)).append_column(ROW_NUMBER, numbers)
         origins, columns, faults = self._transformed(numbered) if len(sent) else (sent, self._nulls(0), {})
         positions = np.concatenate([sent[origins], np.flatnonzero(is_deletion)])
         filled = {
@@ -85,13 +116,14 @@ class ComponentTransform:
         return TransformedRows(pa.RecordBatch.from_pydict(arrays), which, rejections)
 
     def _transformed(self, numbered: pa.RecordBatch) -> tuple[Positions, Mapping[str, pa.Array], dict[int, str]]:
-        """Returns the rows that come back, by their numbers, their filled columns, and the faults of others."""
-        if self._transformer is None:
+        """Returns the rows that come back, by their places, their filled columns, and the faults of others."""
+        if self._exchange is None:
             raise TransformError(_DOING, "no component was started for it")
-        replies = self._transformer.transform(numbered, self._spec.on_error, self.state)
+        replies = self._exchange.transform(numbered)
         origins = self._origins(replies, numbered.num_rows)
         columns = {name: self._column(replies.batches, name, kind) for name, kind in self._fields.items()}
-        faults = dict(replies.rejected)
+        faults = {self._place(number, numbered.num_rows): reason for number, reason in replies.rejected.items()}
+        self._sent += numbered.num_rows
         for name, (_, misfits) in columns.items():
             for place in misfits:
                 faults.setdefault(int(origins[place]), f"its {name} does not fit {dict(self._spec.columns)[name]}")
@@ -100,16 +132,23 @@ class ComponentTransform:
             raise TransformError(_DOING, found, remedy="With on_error: reject, such rows are counted and left out.")
         kept = np.flatnonzero([int(number) not in faults for number in origins])
         arrays = {name: array.take(pa.array(kept)) for name, (array, _) in columns.items()}
-        self.state = replies.state
         return origins[kept], arrays, faults
 
+    def _place(self, number: int, sent: int) -> int:
+        place = number - self._sent
+        if not 0 <= place < sent:
+            raise TransformError(_DOING, f"it rejected a row {_NOT_OF_BATCH}", remedy=_REMEDY)
+        return place
+
     def _origins(self, replies: ComponentReplies, sent: int) -> Positions:
-        batches, rows = replies.batches, sum(batch.num_rows for batch in replies.batches)
-        if batches and all(ROW_NUMBER in batch.schema.names for batch in batches):
-            numbers = [batch.column(ROW_NUMBER).cast(pa.int64()).to_numpy(zero_copy_only=False) for batch in batches]
-            origins: Positions = np.concatenate(numbers).astype(np.int64)
+        numbers, rows = row_numbers(replies.batches), sum(batch.num_rows for batch in replies.batches)
+        if not replies.batches and self._passes_numbers:
+            return np.array([], np.int64)
+        if numbers is not None:
+            self._passes_numbers = True
+            origins = numbers - self._sent
             if not ((origins >= 0) & (origins < sent)).all():
-                raise TransformError(_DOING, "a row came back that was not sent", remedy=_REMEDY)
+                raise TransformError(_DOING, f"a row came back {_NOT_OF_BATCH}", remedy=_REMEDY)
             return origins
         if rows != sent:
             found = f"{rows:,} rows came back of {sent:,}, without the column {ROW_NUMBER}"
@@ -140,7 +179,21 @@ class ComponentTransform:
         return [Rejection(reason, np.array(positions, np.int64)) for reason, positions in by_reason.items()]
 
 
-_REMEDY = f"Let the component pass on the column {ROW_NUMBER} that it gets."
+_NOT_OF_BATCH = "that was not sent, or only after the component had asked for the next batch"
+_REMEDY = f"Let the component pass on the column {ROW_NUMBER} that it gets, before it asks for the next batch."
+
+
+def row_numbers(batches: Sequence[pa.RecordBatch]) -> Positions | None:
+    """Returns the numbers of rows that came back; None if the component passes them not on. Raises TransformError."""
+    if not batches or not all(ROW_NUMBER in batch.schema.names for batch in batches):
+        return None
+    try:
+        found = pa.chunked_array([batch.column(ROW_NUMBER).cast(pa.int64()) for batch in batches])
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        found = None
+    if found is None or found.null_count:
+        raise TransformError(_DOING, f"rows came back with another {ROW_NUMBER} than they had", remedy=_REMEDY)
+    return np.asarray(found.to_numpy(), np.int64)
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Sequence[int]]:

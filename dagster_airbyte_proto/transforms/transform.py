@@ -74,9 +74,20 @@ class Transform(Protocol):
 
 @runtime_checkable
 class KeepsState(Protocol):
-    """The part of a transform that keeps something from batch to batch. `state` is that after the rows so far."""
+    """The part of a transform whose rows go to a process, which lives from batch to batch and keeps something."""
 
-    state: TransformState
+    @property
+    def state(self) -> TransformState:
+        """The state after the rows so far. Only `finish` makes it whole: a process may keep more at its end."""
+        ...
+
+    def finish(self) -> None:
+        """Ends the process. Raises TransformError if it fails: then no row since the last `finish` may land."""
+        ...
+
+    def discard(self) -> None:
+        """Ends the process, whose rows do not land."""
+        ...
 
 
 class TransformChain:
@@ -89,6 +100,19 @@ class TransformChain:
     def states(self) -> tuple[TransformState, ...]:
         """The states of its transforms after the rows so far. They count once these rows are in their table."""
         return tuple(each.state for each in self._transforms if isinstance(each, KeepsState))
+
+    def finish(self) -> None:
+        """Ends the processes of its transforms: all rows so far are answered, and `states` is whole. Raises
+        TransformError; then no row since the last `finish` may land."""
+        for each in self._transforms:
+            if isinstance(each, KeepsState):
+                each.finish()
+
+    def discard(self) -> None:
+        """Ends the processes of its transforms. Rows since the last `finish` do not land."""
+        for each in self._transforms:
+            if isinstance(each, KeepsState):
+                each.discard()
 
     def shape(self, given: RowShape) -> RowShape:
         return reduce(lambda shape, each: each.shape(shape), self._transforms, given)

@@ -6,7 +6,8 @@ reader slows the connector: it gets its replies when its output is read.
 
 The limit of time holds for one call, and counts the connector's own time: what it takes while we wait for it, and what
 it takes between two looks at it of which the second finds nothing either. It may spin, sleep or wait for what never
-comes: we stop waiting, and end it.
+comes: we stop waiting, and end it. A transform's run has the limit for each of its batches: how many there are is not
+for the transform to say.
 """
 
 import time
@@ -97,6 +98,11 @@ class ComponentSession:
                     return value.payload if value.case == "ok" else ReportedError.from_wit(value.payload)
                 if isinstance(message, Ready):
                     continue
+                if self._host.asks_transform_further(message):
+                    waited = 0.0
+                    self._host.note_answer()
+                    while self._host.output:
+                        yield self._host.output.popleft()
                 while self._host.has_to_wait(message):
                     # A writer has the batch that is waited for: a nap before it may give it was half of all time.
                     if not self.is_driven_by_writer:

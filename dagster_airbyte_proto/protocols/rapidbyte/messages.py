@@ -17,7 +17,8 @@ other. Each line is an object with a `type`:
 
 A destination's input has lines too, with batches between them: a `batch` says also how many `rows` it has, and a
 `position` is a place in a plan, after the batches before it. In its output a `checkpoint`, and `finished`, have the
-`position` that they prove, if one.
+`position` that they prove, if one. A transform's input has batches alone, and its output a line `answered` where it
+asks for a batch after the first, with all values that it keeps, by scope, if one of them is new.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,7 +55,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ErrorCatego
 from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_state
 from dagster_airbyte_proto.protocols.raw_json import MemberError
 
-BATCH, POSITION = "batch", "position"
+ANSWERED, BATCH, POSITION = "answered", "batch", "position"
 _CATEGORIES = frozenset(map(str, ErrorCategory))
 _LEVELS = (LogLevel.ERROR, LogLevel.WARN, LogLevel.INFO, LogLevel.DEBUG)
 """The levels of `log`, from 0. A higher one is TRACE."""

@@ -1,7 +1,10 @@
 """The transform side of Rapidbyte: Arrow batches in, Arrow batches out, in one run.
 
-Nothing but the end of a run says that a batch is answered. So each batch is a run, and what the transform keeps goes
-from one to the next: its values, and its last checkpoint, whose cursor is in the context as a source's is.
+Only the end of a run says that all batches are answered. A component that asks for the next batch has most likely
+answered the one before: `BatchAnswered`. Whoever relies on that has to see to it that no row comes later.
+
+What a transform keeps goes from one run to the next: its values, and its last checkpoint, whose cursor is in the
+context as a source's is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +15,7 @@ import msgspec
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb, encode_config
 from dagster_airbyte_proto.protocols.destination import Echo, PushedStream, RejectedRecord, StreamColumn
-from dagster_airbyte_proto.protocols.events import Event
+from dagster_airbyte_proto.protocols.events import Event, PlainLine
 from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE, KEPT_FILE, RUNS_FILE, StreamToRun
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import (
@@ -33,6 +36,15 @@ class KeptByTransform(NamedTuple):
     checkpoint: str = ""
     values: Mapping[str, str] = {}
     shared: Mapping[str, Mapping[str, str]] = {}
+
+
+class BatchAnswered(msgspec.Struct, frozen=True):
+    """The component asks for the next batch. `kept` are all values that it keeps, by scope; empty if none is new."""
+
+    kept: Mapping[str, Mapping[str, str]] = {}
+
+
+_ANSWERED = msgspec.json.Decoder(BatchAnswered)
 
 
 def refusal(manifest: Mapping[str, Any]) -> str | None:
@@ -62,8 +74,13 @@ def invocation(
     return Invocation(("transform",), files, verb=Verb.TRANSFORM, takes_input=True)
 
 
-def reply(line: bytes) -> Echo | RejectedRecord | Event:
+def reply(line: bytes) -> BatchAnswered | Echo | RejectedRecord | Event:
     """Returns the meaning of one line of its output: a checkpoint is a StateEvent. Never raises."""
+    if line.startswith(b'{"type":"answered",'):
+        try:
+            return _ANSWERED.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return PlainLine(line)
     return messages.event(line) if line.startswith(b'{"type":"checkpoint",') else messages.destination_reply(line)
 
 

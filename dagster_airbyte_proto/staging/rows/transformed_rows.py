@@ -41,8 +41,16 @@ class RowTransformer:
 
     @property
     def states(self) -> tuple[TransformState, ...]:
-        """The states of the transforms after the batches so far."""
+        """The states of the transforms after the batches so far, whole only after `finish`."""
         return self._chain.states
+
+    def finish(self) -> None:
+        """Ends the processes of the transforms. Raises TransformError; then no row since the last `finish` may land."""
+        self._chain.finish()
+
+    def discard(self) -> None:
+        """Ends the processes of the transforms, whose rows do not land."""
+        self._chain.discard()
 
     def transform(self, parsed: ParsedBatch) -> ParsedBatch:
         """Returns the batch as the transforms change it. Raises TransformError."""

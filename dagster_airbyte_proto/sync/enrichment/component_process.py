@@ -1,20 +1,19 @@
-"""The components among a connection's transforms: each batch of rows goes to a process of its own.
+"""A process of a component among the transforms: batches of rows go in one after the other, and others come back.
 
-What a component keeps for the stream comes with the batch and goes with its replies: it belongs to the rows, and is
-saved with them. What belongs to no stream stays here, and is saved when the run ends well.
+A batch is answered when the component asks for the next one, or ends. What comes back after that is for whoever uses
+the process to judge.
 """
 
 import json
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import pyarrow as pa
 
-from dagster_airbyte_proto.encoding.arrow_frames import arrow_frame, stream_columns
-from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformError
+from dagster_airbyte_proto.encoding.arrow_frames import arrow_frame
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformCancelled
 from dagster_airbyte_proto.launchers.process import RunningConnector
-from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.protocols.destination import Echo, RejectedRecord
 from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, StateEvent
 from dagster_airbyte_proto.protocols.rapidbyte import transform as protocol
@@ -25,9 +24,10 @@ from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.transforms.component import ComponentReplies
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER
 
-_DOING = "transforming rows by a component"
+TRANSFORMING = "transforming rows by a component"
 _WAIT_SECONDS = 0.25
 _HANG_SECONDS = 900.0
+_MAX_BYTES = 256 << 20
 
 
 def check_component(connector: Destination, doing: str) -> None:
@@ -39,113 +39,126 @@ def check_component(connector: Destination, doing: str) -> None:
     connector.check_config()
 
 
-class ComponentTransformer:
-    """Sends batches to processes of a component. `shared` are the values that it keeps for no stream, by scope."""
+class ComponentProcess:
+    """A running transform. Its replies to one batch have at most `max_bytes`.
 
-    def __init__(self, connector: Destination, name: str, shared: Mapping[str, Mapping[str, str]]) -> None:
-        self.name, self.shared, self._shared_before = name, shared, shared
-        self._connector = connector
+    `kept` are the values that it keeps, by scope, `checkpoint` is its last one, both as far as it has said.
+    """
 
-    @property
-    def changed(self) -> Mapping[str, Mapping[str, str]]:
-        """The values for no stream that are new, by scope."""
-        return {
-            scope: {key: text for key, text in values.items() if self._shared_before.get(scope, {}).get(key) != text}
-            for scope, values in self.shared.items()
-        }
-
-    def transform(self, batch: pa.RecordBatch, on_error: str, state: TransformState) -> ComponentReplies:
-        config = self._connector.config.current
-        kept = protocol.KeptByTransform(state.checkpoint, state.values, self.shared)
-        invocation = protocol.invocation(config, stream_columns(batch.schema), on_error, kept)
-        try:
-            with _stopped(self._connector.connector.launch(invocation, {})) as running:
-                process = _ComponentProcess(self._connector, running)
-                frame = arrow_frame(batch)
-                process.write(protocol.batch_head(batch.num_rows, len(frame)))
-                process.write(frame)
-                process.end()
-                self.shared = {scope: each for scope, each in process.kept.items() if scope != "stream"}
-                now = TransformState(self.name, process.checkpoint or state.checkpoint, process.kept.get("stream", {}))
-                return ComponentReplies(process.batches, process.rejected, now)
-        except ConnectorError as error:
-            text = self._connector.mask.text(error.found)
-            raise TransformError(_DOING, text, remedy=error.remedy, retryable=error.retryable) from error
-
-
-@contextmanager
-def _stopped(running: RunningConnector) -> Iterator[RunningConnector]:
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
-class _ComponentProcess:
-    """A running transform, and what has come back so far."""
-
-    def __init__(self, connector: Destination, running: RunningConnector) -> None:
-        self._connector, self._running = connector, running
-        self._demux = BatchDemux()
-        self.batches: list[pa.RecordBatch] = []
-        self.rejected: dict[int, str] = {}
-        self.kept: Mapping[str, Mapping[str, str]] = {}
-        self.checkpoint = ""
+    def __init__(
+        self,
+        connector: Destination,
+        running: RunningConnector,
+        cancel: threading.Event | None = None,
+        *,
+        max_bytes: int = _MAX_BYTES,
+    ) -> None:
+        self._connector, self._running, self._cancel = connector, running, cancel
+        self._demux, self._max_bytes = BatchDemux(), max_bytes
+        self._batches: list[pa.RecordBatch] = []
+        self._rejected: dict[int, str] = {}
+        self._bytes = 0
+        self._is_answered = False
         self._error: ErrorEvent | None = None
         self._hang_seconds = connector.connection.connector.timeouts.result_seconds or _HANG_SECONDS
+        self.kept: Mapping[str, Mapping[str, str]] = {}
+        self.checkpoint = ""
+        self.has_ended = False
 
-    def write(self, data: bytes | memoryview) -> None:
-        view = memoryview(data)
+    def answer(self, batch: pa.RecordBatch) -> ComponentReplies:
+        """Sends a batch, and returns what comes back until it is answered. Raises ConnectorError."""
+        self._is_answered = False
+        frame = arrow_frame(batch)
+        self._write(protocol.batch_head(batch.num_rows, len(frame)))
+        self._write(frame)
+        moved_at = time.monotonic()
+        while not (self._is_answered or self.has_ended):
+            self._check_cancelled()
+            moved_at = self._moved(moved_at)
+        return self._taken()
+
+    def end(self) -> ComponentReplies:
+        """Ends its input, and returns what else comes back until its end. Raises ConnectorError if it failed."""
+        self._running.close_input()
+        moved_at = time.monotonic()
+        while not self.has_ended:
+            before, moved_at = moved_at, self._moved(moved_at)
+            if moved_at == before:  # One that is about to end may: its rows can land.
+                self._check_cancelled()
+        return self._taken()
+
+    def stop(self) -> None:
+        self._running.stop()
+
+    def _write(self, data: bytes | memoryview) -> None:
+        view, moved_at = memoryview(data), time.monotonic()
         while view:
+            self._check_cancelled()
             try:
                 view = view[self._running.write(view, _WAIT_SECONDS) :]
             except ConnectorError as error:
-                self._read_to_end()
+                while not self.has_ended:
+                    moved_at = self._moved(moved_at)
                 raise self._failure(error.found) from error
             self._take(self._running.read(0.0) or b"")
 
-    def end(self) -> None:
-        """Closes the input, and reads all that comes back. Raises ConnectorError if the component failed."""
-        self._running.close_input()
-        self._read_to_end()
+    def _moved(self, moved_at: float) -> float:
+        """Takes in what comes, if anything. Returns the time at which something came last."""
+        chunk = self._running.read(_WAIT_SECONDS)
+        if chunk == b"":
+            self._note_end()
+        elif chunk:
+            self._take(chunk)
+        elif time.monotonic() - moved_at > self._hang_seconds:
+            raise self._failure("it hangs")
+        return time.monotonic() if chunk else moved_at
+
+    def _note_end(self) -> None:
+        self.has_ended = True
         report = self._running.wait(self._hang_seconds)
         if self._error is not None or report is None or not report.ended_cleanly:
             raise self._failure(report.how_it_ended_and_why if report else "it did not end")
 
-    def _read_to_end(self) -> None:
-        moved_at = time.monotonic()
-        while (chunk := self._running.read(_WAIT_SECONDS)) != b"":
-            self._take(chunk or b"")
-            if chunk:
-                moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > self._hang_seconds:
-                raise self._failure("it hangs")
+    def _check_cancelled(self) -> None:
+        if self._cancel is not None and self._cancel.is_set():
+            raise TransformCancelled(TRANSFORMING, "it was cancelled", retryable=True)
+
+    def _taken(self) -> ComponentReplies:
+        taken = ComponentReplies(self._batches, self._rejected)
+        self._batches, self._rejected, self._bytes = [], {}, 0
+        return taken
 
     def _take(self, chunk: bytes) -> None:
         for each in self._demux.feed(chunk):
             if isinstance(each, ArrowContent):
-                self.batches += record_batches(each.content, each.stream)
+                self._bytes += len(each.content)
+                if self._bytes > self._max_bytes:
+                    raise self._failure(f"its replies to one batch of rows have more than {self._max_bytes:,} bytes")
+                self._batches += record_batches(each.content, each.stream)
             else:
                 self._take_line(each)
 
     def _take_line(self, line: bytes) -> None:
         found = protocol.reply(line)
-        if isinstance(found, ErrorEvent):
+        if isinstance(found, protocol.BatchAnswered):
+            self._is_answered = True
+            self.kept = found.kept or self.kept
+        elif isinstance(found, ErrorEvent):
             self._error = self._error or found
         elif isinstance(found, RejectedRecord):
             number = _row_number(found.record)
             if number is not None:
-                self.rejected.setdefault(number, found.reason)
+                self._rejected.setdefault(number, found.reason)
         elif isinstance(found, StateEvent):
             self.checkpoint = json.dumps(checkpoint_of(found.state).payload)
         elif isinstance(found, Echo):
-            self.kept = found.kept
+            self.kept = found.kept or self.kept
         elif isinstance(found, LogEvent):
             self._connector.log.write(found.level, found.message)
 
     def _failure(self, found: str) -> ConnectorError:
         is_transient = self._error is not None and bool(self._error.pauses_seconds)
-        return ConnectorError(_DOING, self._error.summary if self._error else found, retryable=is_transient)
+        return ConnectorError(TRANSFORMING, self._error.summary if self._error else found, retryable=is_transient)
 
 
 def _row_number(record: str) -> int | None:

@@ -67,9 +67,13 @@ class PushTransforms(NamedTuple):
         passed_on = chain.shape(self._shape).passed_on
         with raising_staging_error("transform the rows of a push", folder):
             entries = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
-        for name in sorted(each.base_name for each in entries if each.base_name.endswith(".parquet")):
-            with raising_staging_error("transform the rows of a push", folder):
-                self._rewrite(chain, passed_on, place, name)
+        try:
+            for name in sorted(each.base_name for each in entries if each.base_name.endswith(".parquet")):
+                with raising_staging_error("transform the rows of a push", folder):
+                    self._rewrite(chain, passed_on, place, name)
+            chain.finish()
+        finally:
+            chain.discard()
 
     @property
     def _shape(self) -> RowShape:

@@ -25,7 +25,8 @@ from dagster_airbyte_proto.errors import ConnectorError, TransformError
 from dagster_airbyte_proto.model import EnrichmentSpec
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.enrichment.component_process import ComponentTransformer, check_component
+from dagster_airbyte_proto.sync.enrichment.component_process import check_component
+from dagster_airbyte_proto.sync.enrichment.component_transformer import ComponentTransformer
 from dagster_airbyte_proto.sync.enrichment.enrichment_process import (
     ENRICHING,
     Exchange,
@@ -65,7 +66,7 @@ def enrichers_of_run(
             others = [each.name for each in enrichers.values() if isinstance(each, ComponentTransformer)]
             name = component_name(connector, others)
             enrichers[number] = ComponentTransformer(
-                connector, name, shared_before(engine.store, connection.name, name)
+                connector, name, shared_before(engine.store, connection.name, name), cancel
             )
             continue
         cache = None

@@ -84,6 +84,17 @@ def test_pushed_rows_go_through_it(quick_folder: Path) -> None:
     assert [row["name"] for row in table.received()] == [f"PERSON {number}" for number in range(5)]
 
 
+def test_a_push_sends_nothing_of_what_fails_at_its_end(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.options["transforms"] = [_step(quick_folder, "pass twice 1")]
+    table.fill([person(number) for number in range(5)])
+    report = table.contacts()
+    assert report.status == "failed"
+    assert "rows came back at the end of its run" in str(report.error)
+    table.options["transforms"] = [_step(quick_folder)]
+    assert table.contacts().sent == 5
+
+
 @pytest.mark.parametrize(
     ("change", "found"),
     [

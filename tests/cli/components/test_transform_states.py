@@ -88,6 +88,35 @@ def test_a_batch_that_fails_changes_nothing(place: Place) -> None:
     assert (_counted(place), _rows(place)) == (5, 5)
 
 
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        ("pass trap 2", "the component trapped"),
+        ("pass waver 3", "a row came back that was not sent, or only after"),
+        ("tally;fail", "BOOM"),
+    ],
+)
+def test_of_a_load_in_whose_midst_it_fails_nothing_lands(place: Place, script: str, found: str) -> None:
+    source = {"script_users": ";".join(["ipc first"] * 6 + [checkpoint(18)])}
+    users = place.json("sync", _connect(place, script, source), code=1)["streams"]["users"]
+    assert (users["committed"], users["rejected"], _kept(place)) == (0, 18, None), users
+    assert found in users["error"]
+    place.json("sync", _connect(place, "log 2 it begins;tally", source))
+    assert (_counted(place), _rows(place)) == (18, 18)
+
+
+def test_rows_of_a_whole_batch_may_be_dropped(place: Place) -> None:
+    source = {"script_users": ";".join(["ipc first"] * 3 + [checkpoint(9)])}
+    users = place.json("sync", _connect(place, "pass drop 2", source))["streams"]["users"]
+    assert (users["committed"], users["dropped"]) == (6, 3)
+
+
+def test_the_batches_of_a_load_go_through_one_process(place: Place) -> None:
+    source = {"script_users": ";".join(["ipc first"] * 20 + [checkpoint(60)])}
+    said = place.run("sync", _connect(place, "log 2 it begins;tally", source), "--verbose").err
+    assert (_counted(place), said.count("it begins")) == (60, 1)
+
+
 def test_a_table_that_is_replaced_begins_without_a_state(place: Place) -> None:
     source = {"script_users": f"ipc first;{checkpoint(3)}"}
     replaced = {"users": {"read": "full_refresh", "write": "overwrite"}}

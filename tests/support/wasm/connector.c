@@ -112,6 +112,56 @@ static u64 rows(u8 *p, u64 n) {                     // the rows in a stream of A
     }
     return found;
 }
+static u8 *in;                                      // the batch that came last
+static u64 in_n;
+static int next_in(text op) {                       // takes the next batch, if one comes
+    next_batch(r);
+    if (went_wrong(op) || !((u8 *)r)[8]) return 0;
+    u64 h = r[2];
+    frame_len(h, r);
+    in_n = r[1];
+    frame_read(h, 0, in_n, r);
+    in = (u8 *)*(u32 *)((u8 *)r + 8);
+    frame_drop(h);
+    return 1;
+}
+static u64 as_frame(void) {                         // the batch, as a frame that can be emitted
+    frame_new(in_n, r);
+    u64 h = r[1];
+    frame_write(h, in, in_n, r);
+    frame_seal(h, r);
+    return h;
+}
+static int keep_count(text op, u64 n) {             // as a value, and by a checkpoint
+    text t = number_text(n);
+    state_put(1, "rows", 4, t.p, t.n, r);
+    text said = joined(joined(TEXT("{\"cursor_field\":\"rows\",\"cursor_value\":{\"type\":\"int64\",\"value\":"), t), TEXT("}}"));
+    checkpoint(2, said.p, said.n, r);
+    return !went_wrong(op);
+}
+// Each batch as it comes, but something happens to the one of this number: it traps, spins or ends there, drops that batch,
+// emits it again at its end ("twice"), or emits it and each later one only after the next has come ("keep").
+// With "waver" it drops the second batch and keeps those from the number on.
+static void pass(text op, text what, u64 nth) {
+    u64 held = 0;
+    u8 *before = top;
+    for (u64 i = 1; next_in(op); i++, top = before) {
+        int is_it = i == nth, wavers = same(what, TEXT("waver"));
+        if (is_it && same(what, TEXT("trap"))) __builtin_trap();
+        if (is_it && same(what, TEXT("spin"))) for (;;) sink++;
+        if ((is_it && same(what, TEXT("drop"))) || (wavers && i == 2)) continue;
+        u64 h = as_frame();
+        if (i >= nth && (wavers || same(what, TEXT("keep")))) {
+            if (held) emit_batch(held, r);
+            held = h;
+            continue;
+        }
+        emit_batch(h, r);
+        if (is_it && same(what, TEXT("twice"))) held = as_frame();
+        if (is_it && same(what, TEXT("end"))) return;
+    }
+    if (held) emit_batch(held, r);
+}
 static void one(text op, text a, text context) {
     text first = a, rest = a;
     if (same(op, TEXT("new"))) { frame_new(number(a), r); if (!went_wrong(op)) say(op, number_text(r[1])); }
@@ -177,37 +227,23 @@ static void one(text op, text a, text context) {
         if (!went_wrong(op)) say(op, TEXT("ok"));
     }
     else if (same(op, TEXT("upper"))) {             // each batch that comes, with its letters changed
-        for (next_batch(r); !went_wrong(op) && ((u8 *)r)[8]; next_batch(r)) {
-            u64 in = r[2];
-            frame_len(in, r);
-            u64 n = r[1];
-            frame_read(in, 0, n, r);
-            u8 *p = (u8 *)*(u32 *)((u8 *)r + 8);
-            frame_drop(in);
-            upper(p, n);
-            frame_new(n, r); u64 h = r[1];
-            frame_write(h, p, n, r); frame_seal(h, r); emit_batch(h, r);
+        for (u8 *before = top; next_in(op); top = before) {
+            upper(in, in_n);
+            emit_batch(as_frame(), r);
         }
     }
-    else if (same(op, TEXT("tally"))) {             // each batch as it comes; keeps the rows so far, as a value and by a checkpoint
+    else if (same(op, TEXT("pass"))) pass(op, word(&rest, ' '), number(rest));
+    else if (same(op, TEXT("tally"))) {             // each batch as it comes; keeps the rows so far, at the end or after "each"
         u64 so_far = 0;
+        int is_each = same(a, TEXT("each"));
         state_get(1, "rows", 4, r);
         if (((u8 *)r)[8]) so_far = number(of_result(12));
-        for (next_batch(r); !went_wrong(op) && ((u8 *)r)[8]; next_batch(r)) {
-            u64 in = r[2];
-            frame_len(in, r);
-            u64 n = r[1];
-            frame_read(in, 0, n, r);
-            u8 *p = (u8 *)*(u32 *)((u8 *)r + 8);
-            frame_drop(in);
-            so_far += rows(p, n);
-            frame_new(n, r); u64 h = r[1];
-            frame_write(h, p, n, r); frame_seal(h, r); emit_batch(h, r);
+        for (u8 *before = top; next_in(op); top = before) {
+            so_far += rows(in, in_n);
+            emit_batch(as_frame(), r);
+            if (is_each && !keep_count(op, so_far)) return;
         }
-        text t = number_text(so_far);
-        state_put(1, "rows", 4, t.p, t.n, r);
-        text said = joined(joined(TEXT("{\"cursor_field\":\"rows\",\"cursor_value\":{\"type\":\"int64\",\"value\":"), t), TEXT("}}"));
-        checkpoint(2, said.p, said.n, r); if (went_wrong(op)) return;
+        if (!is_each) keep_count(op, so_far);
     }
     else if (same(op, TEXT("flood"))) { u64 times = number(word(&rest, ' ')); flood(times, number(rest)); }
     else if (same(op, TEXT("context"))) say(op, context);

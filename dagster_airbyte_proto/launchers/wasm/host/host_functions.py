@@ -63,11 +63,11 @@ class HostFunctions:
         self._state = state
         self.inbox = inbox or Inbox(is_closed=True)
         self._frames, self._sockets = Frames(), HostSockets(rule)
-        self.rejected = self._puts = 0
+        self.rejected = self._puts = self._reported_puts = 0
         self._characters = dict.fromkeys(range(CONNECTOR_INSTANCE + 1), 0)
         for name, scope in SHARED.items():
             self._characters[scope] = _size(state.shared()[name])
-        self._last_checkpoint, self._has_unsaved = "{}", False
+        self._last_checkpoint, self._has_unsaved, self._has_batch = "{}", False, False
         self._functions: Mapping[str, Callable[..., Any]] = {
             "emit-batch": self._emit_batch,
             "next-batch": self._next_batch,
@@ -96,6 +96,17 @@ class HostFunctions:
             return Tagged("ok", self._functions[call.function.name](*call.arguments))
         except CallRefused as refused:
             return Tagged("err", refused.error.to_wit())
+
+    def asks_transform_further(self, call: HostCall) -> bool:
+        """True if a transform that has a batch asks for the next one."""
+        return self._has_batch and call.function.name == "next-batch" and ROLES[self._kind] == "transform"
+
+    def note_answer(self) -> None:
+        """Notes that a transform has answered its batch, with all that it keeps now."""
+        self._has_batch = False
+        kept = self.kept() if self._puts != self._reported_puts else {}
+        self._reported_puts = self._puts
+        self._write(messages.ANSWERED, **({"kept": kept} if kept else {}))
 
     def has_to_wait(self, call: HostCall) -> bool:
         """True if there is no answer yet: the batch that the connector wants may still come."""
@@ -141,6 +152,7 @@ class HostFunctions:
         if content is None:
             return None
         self.effects += 1
+        self._has_batch = True
         return self._frames.add_sealed(content)
 
     def _log(self, level: int, text: str) -> None:
