@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from dagster_airbyte_proto.encoding.column_types import plain_schema
 from dagster_airbyte_proto.errors import ConfigError
 
 _ROW = msgspec.json.Decoder()
@@ -41,6 +42,12 @@ class RowSchema:
             shared = {name: schema[name] for name in _SHARED if name in schema}
             self._of_removed = _validator({**shared, "properties": keys}, doing)
         self._schema = _validator(schema, doing)
+        self._plain = plain_schema(schema)
+
+    def fits_all(self, rows: pa.RecordBatch, *, omits_nulls: bool) -> bool:
+        """True if the types of the columns alone prove that all rows fit. Else `faults` has to look at each."""
+        has_removed = self._removed_column in rows.schema.names
+        return self._plain is not None and not has_removed and self._plain.fits(rows, omits_nulls=omits_nulls)
 
     def faults(self, objects: pa.Array) -> dict[int, str]:
         """Returns the place of each row at fault, with the reason. The rows are texts of JSON objects."""

@@ -1,12 +1,16 @@
 """Rows held against the JSON Schema of a destination: paths of faults, removed rows, and the times of Airbyte."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dagster_airbyte_proto.encoding.json_types import checkable
+from dagster_airbyte_proto.encoding.record_lines import record_objects
 from dagster_airbyte_proto.encoding.row_schema import RemovedRows, RowSchema
 from dagster_airbyte_proto.errors import ConfigError
 
@@ -89,3 +93,59 @@ def test_times_without_a_zone_have_no_format(words: dict[str, Any], taken: tuple
     schema = RowSchema(checkable({"properties": {"airbyte_type": words}}), "contacts")
     faults = _faults(schema, *({"airbyte_type": each} for each in _TIMES))
     assert [each for place, each in enumerate(_TIMES) if place not in faults] == list(taken)
+
+
+_KINDS = ["string", "integer", "number", "boolean", "null", "object"]
+_TYPES = st.sampled_from(_KINDS) | st.lists(st.sampled_from(_KINDS), min_size=1, unique=True)
+_MEMBERS = st.fixed_dictionaries({}, optional={"type": _TYPES, "title": st.just("a"), "maxLength": st.just(1)})
+_COLUMNS: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.int64(), [1, None]),
+    (pa.float64(), [1.0, 0.5]),
+    (pa.decimal128(9, 2), [Decimal("1.50"), None]),
+    (pa.string(), ["a", "ab"]),
+    (pa.string(), [None, None]),
+    (pa.bool_(), [True, False]),
+    (pa.timestamp("us", "UTC"), [0, None]),
+    (pa.date32(), [0, 1]),
+    (pa.binary(), [b"a", b""]),
+    (pa.null(), [None, None]),
+    (pa.struct([("x", pa.int64())]), [{"x": 1}, None]),
+    (pa.dictionary(pa.int32(), pa.string()), ["a", None]),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.booleans())
+def test_what_columns_prove_is_true_of_each_row(data: st.DataObject, omits_nulls: bool) -> None:
+    names = data.draw(st.lists(st.sampled_from("abc"), min_size=1, unique=True))
+    columns = [pa.array(values, kind) for kind, values in (data.draw(st.sampled_from(_COLUMNS)) for _ in names)]
+    rows = pa.RecordBatch.from_arrays(columns, names=names)
+    schema = data.draw(
+        st.fixed_dictionaries(
+            {"properties": st.dictionaries(st.sampled_from("abc"), _MEMBERS)},
+            optional={
+                "type": st.just("object") | _TYPES,
+                "required": st.lists(st.sampled_from("abc"), unique=True),
+                "additionalProperties": st.booleans() | st.just({"type": "string"}),
+                "minProperties": st.just(2),
+            },
+        )
+    )
+    checked = RowSchema(schema, "contacts")
+    if checked.fits_all(rows, omits_nulls=omits_nulls):
+        assert checked.faults(record_objects(rows, omits_nulls=omits_nulls)) == {}
+
+
+def test_columns_prove_a_schema_of_types() -> None:
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2], "email": ["a", "b"], "city": ["x", None]})
+    schema = {
+        "type": "object",
+        "properties": {"id": {"type": "number"}, "email": {"type": "string"}, "city": {"type": "string"}},
+        "required": ["id", "email"],
+        "additionalProperties": False,
+    }
+    assert RowSchema(schema, "people").fits_all(rows, omits_nulls=True)
+    assert not RowSchema(schema, "people").fits_all(rows, omits_nulls=False)
+    assert not RowSchema(schema, "people").fits_all(rows.drop_columns(["email"]), omits_nulls=True)
+    assert not RowSchema(schema, "people").fits_all(rows.append_column("x", rows.column(0)), omits_nulls=True)
+    assert not RowSchema({"properties": {"email": {"format": "email"}}}, "people").fits_all(rows, omits_nulls=True)

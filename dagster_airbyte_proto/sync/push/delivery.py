@@ -38,9 +38,9 @@ from dagster_airbyte_proto.sync.state_server.served_values import ServedValues, 
 from dagster_airbyte_proto.transforms.transform import DROPPED
 
 _WAIT_SECONDS = 0.25
-_ARROW_ROWS = 100_000
-"""The rows of an Arrow batch, unless the connection names a number; `batch.bytes` mostly makes them fewer. Each batch
-is a transaction of the store, which costs as much as a megabyte."""
+_MANY_ROWS = 100_000
+"""The rows of a batch that goes as Arrow, or that is not acknowledged by itself, unless the connection names a number;
+`batch.bytes` mostly makes them fewer. Each batch is a transaction of the store, which costs as much as a megabyte."""
 _ACKNOWLEDGE_SECONDS = 0.5
 _DRAIN_SECONDS = 8.0
 _LAST_WORDS_SECONDS = 2.0
@@ -372,9 +372,11 @@ def _batches(context: DeliveryContext, plan: SealedPlan, storage: Storage, part:
     takes in `seconds`, at the pace at which it took the one before."""
     limits, rate = context.connection.batch, context.connection.rate
     max_rows = limits.rows
-    if context.destination.protocol.takes_batches and "rows" not in limits.model_fields_set:
-        max_rows = _ARROW_ROWS
+    protocol = context.destination.protocol
+    if (protocol.takes_batches or protocol.proves_by_result) and "rows" not in limits.model_fields_set:
+        max_rows = _MANY_ROWS
     if rate is not None:
+        max_rows = min(max_rows, limits.rows)  # What is free to go goes at once.
         max_rows = max(1, min(max_rows, int(rate.rows_per_second * limits.seconds)))
     paced_rows = float(max_rows)
     for batch in plan_batches(plan, storage, part.start, part.end, ReadSize(max_rows, limits.bytes)):

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.connection.push import RowLimit
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, framed_lines, record_lines, record_objects
+from dagster_airbyte_proto.encoding.row_schema import RowSchema
 from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS
 from dagster_airbyte_proto.schema.columns import RecordForm
 
@@ -28,6 +29,12 @@ class RowRules(NamedTuple):
             return rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
         sent = rows.select([self.form.record_column] if self.form.record_column else [*self.form.columns])
         return sent.cast(pa.schema([sent_field(self.form, field) for field in sent.schema]))
+
+    def are_proved(self, rows: pa.RecordBatch, schema: RowSchema) -> bool:
+        """True if the columns of these rows prove that each fits the schema."""
+        if self.form is not None and self.form.record_column:
+            return False
+        return schema.fits_all(rows, omits_nulls=self.omits_nulls)
 
     def objects(self, rows: pa.RecordBatch) -> pa.Array:
         """Returns the JSON object of each row."""

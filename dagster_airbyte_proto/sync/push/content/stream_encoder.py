@@ -70,7 +70,9 @@ class StreamEncoder:
         return unsendable_rows(rows.select([field.name for field in rows.schema if _is_text_or_json(field.type)]))
 
     def _misfits(self, rows: pa.RecordBatch) -> dict[int, str]:
-        return self._schema.faults(self._rules.objects(rows)) if self._schema else {}
+        if self._schema is None or self._rules.are_proved(rows, self._schema):
+            return {}
+        return self._schema.faults(self._rules.objects(rows))
 
 
 def _is_text_or_json(kind: pa.DataType) -> bool:
