@@ -68,6 +68,7 @@ class Engine:
         self._given_tables = tables
         self._given_session = session
         self._tables: Future[TableWriter] | None = None
+        self._opening = threading.Lock()
 
     def check_session(self) -> None:
         """Raises ConfigError where the tables cannot be opened on the session that the settings name, or that was
@@ -113,11 +114,12 @@ class Engine:
 
     def start_opening_tables(self) -> "Future[TableWriter]":
         """Starts opening the tables in the background, if that has not begun yet."""
-        if self._tables is None:
-            self._tables = Future()
-            # A daemon thread and no pool: a session that is still starting must not keep the process from ending.
-            threading.Thread(target=self._open_into, args=(self._tables,), name="tables", daemon=True).start()
-        return self._tables
+        with self._opening:
+            if self._tables is None:
+                self._tables = Future()
+                # A daemon thread and no pool: a session that is still starting must not keep the process from ending.
+                threading.Thread(target=self._open_into, args=(self._tables,), name="tables", daemon=True).start()
+            return self._tables
 
     @property
     def tables_place(self) -> str:
