@@ -27,7 +27,6 @@ _ROOMS = ("model", "settings", "connection", "protocols", "launchers", "schema",
 _SERVICES = {
     "AlternativeForm": "annotates a field of a model, by its identity",
     "CallAnswer": "has an iterator",
-    "CommitReporter": "has the context of a run",
     "ContainerHandle": "has the engine's client and open sockets",
     "DeliveryContext": "has the store and the lease's renewal",
     "Exchange": "has the pace that processes share, and the event that cancels the run",
@@ -53,6 +52,7 @@ _SERVICES = {
     "Served": "has the driver's own objects",
     "ServedValues": "has the store",
     "StoredRowCache": "has the store and the lease's renewal",
+    "StreamReading": "has the context of a run",
     "SyncOptions": "has the log and a listener",
     "SyncContext": "has the engine and the lease's renewal",
 }

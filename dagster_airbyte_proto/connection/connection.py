@@ -112,6 +112,10 @@ class KnownSecrets(NamedTuple):
     down: tuple[str, ...] = ()
 
 
+PARTITIONS_AT_ONCE = 4
+"""The partitions that may be synced at once if a connection does not say so (`parallel`)."""
+
+
 class Connection(StrictModel):
     """A connector, its config, and the chosen streams and modes.
 
@@ -124,7 +128,8 @@ class Connection(StrictModel):
     `streams` is None if the user chose none: then every stream is synced as the catalog offers it. Relative paths in a
     file start at the file's folder; in a connection made from a dict, at the working directory. `hash_key` is the
     secret for hashed columns. `transforms` change rows on their way. `sandbox` runs a program of this machine under
-    bubblewrap. `parallel` is how many partitions may be synced at once. `run_on` says where the connector runs: on the
+    bubblewrap. `parallel` is how many partitions may be synced at once (4 without it), or how many processes of the
+    connector may read the streams of one sync (1 without it). `run_on` says where the connector runs: on the
     driver, or on an executor of the Spark cluster; None leaves it to the settings.
     """
 
@@ -139,7 +144,7 @@ class Connection(StrictModel):
     types: TypeOptions = TypeOptions()
     sandbox: bool = False
     transforms: Transforms = ()
-    parallel: Annotated[int, Field(gt=0, strict=True)] = 4
+    parallel: Annotated[int, Field(gt=0, strict=True)] | None = None
     run_on: RunOn | None = None
     to: RelayDestination | None = None
     push: Pushes | None = None

@@ -135,6 +135,9 @@ class SourceProtocol(Conversation, Protocol):
     """True if connectors keep values that belong to no stream, and send them at the end of a run."""
     sends_batches: bool
     """True if records come in Arrow batches, between the lines: no line is a record then."""
+    can_divide_streams: bool
+    """True if several processes of a connector may read some of the streams each, at once: its states may be those of
+    streams, and it does not do so itself."""
 
     def read(self, request: ReadRequest) -> Invocation: ...
 

@@ -2,7 +2,8 @@
 
 1. Acquire the lease, and recover what earlier runs left.
 2. Plan: choose the streams, check the config, number the run, decide which states and generations it continues.
-3. Read: start the connector and stage its records, while loads are committed beside it.
+3. Read: start the connector and stage its records, while loads are committed beside it. Several of its processes may
+   read some of the streams each (`parallel`).
 4. Report: write the report to the state store, release the lease.
 
 An error of step 1 or 2 is raised. From step 3 on it is in the report, because some loads may be committed.
@@ -18,10 +19,12 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.connection import PARTITIONS_AT_ONCE
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
@@ -29,11 +32,18 @@ from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact, ta
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
-from dagster_airbyte_proto.sync.preparation import PreparedSync, open_tables_early, prepare_sync
-from dagster_airbyte_proto.sync.read.connector_output import ReadOutcome, read_connector
+from dagster_airbyte_proto.sync.preparation import open_tables_early
 from dagster_airbyte_proto.sync.read.pull import Pull
+from dagster_airbyte_proto.sync.read.stream_reading import StreamReading, read_streams, runs_in_order, shares_state
 from dagster_airbyte_proto.sync.relay.relay_engine import LeasedRun, destination_of_run, engine_of_run
-from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, SyncStatus, overall_status
+from dagster_airbyte_proto.sync.report import (
+    ConnectorReport,
+    Seconds,
+    SyncReport,
+    SyncStatus,
+    overall_status,
+    sum_of_lines,
+)
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.state_server.component_values import Kept, source_changes
@@ -114,7 +124,7 @@ def _slot(engine: Engine, connection: Connection, request: SyncRequest) -> Slot:
     if request.slice is None or connection.to is not None:
         return WHOLE
     rewrites_config = engine.store.stored_config(connection.name) is not None
-    return Slot(request.partition, 1 if rewrites_config else connection.parallel)
+    return Slot(request.partition, 1 if rewrites_config else connection.parallel or PARTITIONS_AT_ONCE)
 
 
 def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
@@ -122,67 +132,81 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     started_at = time.monotonic()
     open_tables_early(context)
     plan = plan_sync(context)
-    prepared = prepare_sync(context, plan)
-    outcome = read_connector(context, plan, prepared)
-    schemas = {**plan.stored_schemas, **prepared.schema_updates.latest}
+    readings = read_streams(context, plan)
+    latest = {stream: schema for each in readings for stream, schema in each.prepared.schema_updates.latest.items()}
+    schemas = {**plan.stored_schemas, **latest}
     if schemas != plan.stored_schemas:
         context.source.keep_stream_schemas(schemas.values())
-    report = _report(context, plan, prepared, outcome)
+    report = _report(context, plan, readings)
     seconds = msgspec.structs.replace(report.seconds, total=time.monotonic() - started_at)
     report = msgspec.structs.replace(report, recovered_loads=recovered_loads, seconds=seconds)
     if report.status is SyncStatus.COMPLETE:
-        _keep_values(context, outcome.pull.kept)
+        _keep_values(context, {scope: values for each in readings for scope, values in each.pull.kept.items()})
     _end_run(context, report)
-    due = tables_due(prepared.runs.values(), context.engine.settings.compact_after) if not context.destination else ()
+    runs = runs_in_order(plan, [each.prepared for each in readings]).values()
+    due = tables_due(runs, context.engine.settings.compact_after) if not context.destination else ()
     return FinishedSync(report, tuple(due))
 
 
-def _report(context: SyncContext, plan: SyncPlan, prepared: PreparedSync, outcome: ReadOutcome) -> SyncReport:
-    pull, fatal = outcome
-    source, runs = context.source, prepared.runs.values()
-    if fatal is not None:
-        for run in runs:
-            run.abandon(fatal)
-    ended = pull.exit
-    failed = fatal is not None or bool(pull.errors) or ended is None or not ended.ended_cleanly
+def _report(context: SyncContext, plan: SyncPlan, readings: Sequence[StreamReading]) -> SyncReport:
+    source, pulls = context.source, [each.pull for each in readings]
+    runs = runs_in_order(plan, [each.prepared for each in readings]).values()
+    fatal = [each.fatal for each in readings if each.fatal is not None]
     streams = {
         **{str(planned.id): refused_report(planned, error) for planned, error in plan.refused},
         **{str(run.planned.id): stream_report(run, context.protocol.states, source.mask) for run in runs},
     }
     statuses = [stream.status for stream in streams.values()]
+    failed = bool(fatal) or any(each.errors or each.exit is None or not each.exit.ended_cleanly for each in pulls)
+    loaders = [each.prepared.loader for each in readings]
     return SyncReport(
         connection=context.connection,
-        status=overall_status(statuses, cancelled=pull.was_cancelled, connector_failed=failed),
+        status=overall_status(statuses, cancelled=any(each.was_cancelled for each in pulls), connector_failed=failed),
         run_id=context.lease.run_id,
         recovered_loads=0,
         streams=streams,
-        loads=prepared.loader.committed_loads,
-        lines=pull.lines,
-        connector=ConnectorReport(
-            exit_code=ended.code if ended else None,
-            seconds=ended.seconds if ended else 0.0,
-            signal=ended.signal if ended else None,
-            errors=tuple(source.mask.text(error) for error in pull.errors),
-            version=source.identity,
-            metrics=pull.metrics,
+        loads=sum(each.committed_loads for each in loaders),
+        lines=sum_of_lines([each.lines for each in pulls]),
+        connector=_connector_report(source, pulls),
+        seconds=Seconds(
+            0.0,
+            sum(each.seconds_waiting for each in pulls),
+            sum(each.seconds_staging for each in pulls),
+            sum(each.seconds_committing for each in loaders),
         ),
-        seconds=Seconds(0.0, pull.seconds_waiting, pull.seconds_staging, prepared.loader.seconds_committing),
-        error=source.mask.text(str(fatal)) if fatal else None,
-        warnings=(
-            *context.profiles.warnings,
-            *(source.mask.text(warning) for warning in _warnings(context, pull)),
-            *(source.mask.text(warning) for warning in dict.fromkeys(prepared.warnings)),
-            *(text for run in runs for text in nulled_texts(run)),
-            *(context.destination.warnings if context.destination else ()),
-        ),
+        error=source.mask.text(str(fatal[0])) if fatal else None,
+        warnings=_warnings(context, readings),
         partition=context.request.partition,
         log=str(context.log.path),
+        processes=len(readings),
+        shared_state=shares_state(context, readings),
     )
 
 
-def _warnings(context: SyncContext, pull: Pull) -> Sequence[str]:
-    error = context.log.write_error
-    return [*pull.warnings, *([f"the log is incomplete: {error}"] if error else [])]
+def _connector_report(source: Source, pulls: Sequence[Pull]) -> ConnectorReport:
+    """The end of the connector: of several processes, that of the first one that failed."""
+    ended = next((each.exit for each in pulls if each.exit is None or not each.exit.ended_cleanly), pulls[0].exit)
+    exits = [each.exit.seconds for each in pulls if each.exit is not None]
+    return ConnectorReport(
+        exit_code=ended.code if ended else None,
+        seconds=max(exits, default=0.0),
+        signal=ended.signal if ended else None,
+        errors=tuple(source.mask.text(error) for each in pulls for error in each.errors),
+        version=source.identity,
+        metrics={name: value for each in pulls for name, value in each.metrics.items()},
+    )
+
+
+def _warnings(context: SyncContext, readings: Sequence[StreamReading]) -> tuple[str, ...]:
+    mask, error = context.source.mask, context.log.write_error
+    of_readings = (warning for each in readings for warning in (*each.pull.warnings, *each.prepared.warnings))
+    return (
+        *context.profiles.warnings,
+        *(mask.text(warning) for warning in dict.fromkeys(of_readings)),
+        *((mask.text(f"the log is incomplete: {error}"),) if error else ()),
+        *(text for each in readings for run in each.prepared.runs.values() for text in nulled_texts(run)),
+        *(context.destination.warnings if context.destination else ()),
+    )
 
 
 def _keep_values(context: SyncContext, kept: Kept) -> None:

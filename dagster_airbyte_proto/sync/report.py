@@ -1,6 +1,6 @@
 """The report of a finished sync. Names and values of its JSON are fixed: other people's programs read them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -89,9 +89,14 @@ class LineCounts(msgspec.Struct):
     other: int = 0
 
 
+def sum_of_lines(counts: Sequence[LineCounts]) -> LineCounts:
+    names = LineCounts.__struct_fields__
+    return LineCounts(**{name: sum(getattr(each, name) for each in counts) for name in names})
+
+
 class ConnectorReport(msgspec.Struct, frozen=True):
     """The end of the connector's process, and the errors and metrics that it sent: of a metric its total, or its last
-    value."""
+    value. Of several processes it has the end of the first one that failed, and the errors of all."""
 
     exit_code: int | None = None
     seconds: float = 0.0
@@ -102,7 +107,8 @@ class ConnectorReport(msgspec.Struct, frozen=True):
 
 
 class Seconds(msgspec.Struct):
-    """The seconds that a sync took, in all and by what it waited for. Commits run beside staging."""
+    """The seconds that a sync took, in all and by what it waited for. Commits run beside staging. If several
+    processes of the connector are read, all but `total` are sums."""
 
     total: float = 0.0
     waiting_for_connector: float = 0.0
@@ -111,7 +117,12 @@ class Seconds(msgspec.Struct):
 
 
 class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a whole sync. `compacted` names the tables that were compacted after it, `log` is the run's log."""
+    """The report of a whole sync.
+
+    `compacted` names the tables that were compacted after it, `log` is the run's log. `processes` of the connector read
+    the streams side by side. With `shared_state` one of them sent a state that covers streams of others: one process
+    reads them all in the next sync.
+    """
 
     connection: str
     status: SyncStatus
@@ -127,6 +138,8 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = ""
     compacted: tuple[str, ...] = ()
     log: str = ""
+    processes: int = 1
+    shared_state: bool = False
 
     def error_lines(self) -> list[str]:
         """Each error once, with the streams that have it: a connector that crashes fails all streams with the same.

@@ -23,7 +23,8 @@ from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enri
 
 class SyncContext(NamedTuple):
     """One run: what it reads, how it behaves, and what it holds until it ends. A relay has a `destination`,
-    transforms by connectors have `enrichers`."""
+    transforms by connectors have `enrichers`. `is_group` is
+    true if it reads one of several groups of the run's streams."""
 
     engine: Engine
     source: Source
@@ -35,6 +36,7 @@ class SyncContext(NamedTuple):
     log: RunLog
     destination: ConfiguredConnector[DestinationProtocol] | None = None
     enrichers: Enrichers = NO_ENRICHERS
+    is_group: bool = False
 
     @property
     def store(self) -> StateStore:
@@ -76,8 +78,9 @@ class SyncContext(NamedTuple):
 
     def save_config(self, event: ConfigEvent) -> None:
         """Stores a config that the connector rewrote."""
-        self.source.accept_rewritten_config(event)
-        self.source.save_config(self.store, self.lease)
+        with self.source.rewriting:
+            self.source.accept_rewritten_config(event)
+            self.source.save_config(self.store, self.lease)
 
     def stored_version(self) -> int:
         """The version of the stored states; 0 before the first."""

@@ -31,6 +31,12 @@ _COLUMNS_IF_NOT_ZERO = ("uncommitted", "rejected", "unknown", "changed", "delete
 @click.option(
     "--sample", type=click.IntRange(1, 1000), default=3, show_default=True, help="With --plan: rows of each stream."
 )
+@click.option(
+    "--parallel",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Read the streams by up to N processes of the connector.",
+)
 @partition_options
 def sync(
     call: Call,
@@ -41,6 +47,7 @@ def sync(
     retry_unknown: bool,
     only_plans: bool,
     sample: int,
+    parallel: int | None,
     partition: str | None,
     window: tuple[str, ...],
 ) -> Answer:
@@ -52,6 +59,8 @@ def sync(
     if merge and (partition is not None or not refresh):
         raise click.UsageError("--merge needs --refresh, and no --partition: a partition is always replaced")
     connection = call.open(connection_file)
+    if parallel is not None:
+        connection = connection.model_copy(update={"parallel": parallel})
     request = SyncRequest(
         stream_names(streams),
         refresh,

@@ -41,6 +41,7 @@ class AirbyteSource:
     states: StateCodec = airbyte_states.AirbyteStates()
     sends_schemas: bool = False
     sends_batches: bool = False
+    can_divide_streams: bool = True
     keeps_scopes: bool = False
 
     def __init__(self, *, is_first_version: bool = False) -> None:

@@ -57,6 +57,7 @@ class RapidbyteSource:
     states: StateCodec = RapidbyteStates()
     sends_schemas: bool = False
     sends_batches: bool = True
+    can_divide_streams: bool = False  # Its processes read partitions side by side already.
     keeps_scopes: bool = True
 
     def __init__(self, hints: SourceHints = SourceHints(), *, side_by_side: int = 1) -> None:  # noqa: B008  # frozen

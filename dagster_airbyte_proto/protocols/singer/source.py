@@ -49,6 +49,7 @@ class SingerSource:
     states: StateCodec = singer_states.SingerStates()
     sends_schemas: bool = True
     sends_batches: bool = False
+    can_divide_streams: bool = False  # Its state is one object for all streams.
     keeps_scopes: bool = False
 
     def __init__(self, flags: frozenset[str] = _USUAL_FLAGS) -> None:

@@ -58,6 +58,10 @@ class CommitScheduler:
         self._unchecked_bytes = 0
         self._scope: StateScope | None = None
 
+    @property
+    def has_incremental_streams(self) -> bool:
+        return bool(self._incremental)
+
     def poll(self) -> None:
         """Records the outcome of a load whose commit has ended meanwhile, and fails faulty streams. Never waits."""
         self._loader.poll()
@@ -136,10 +140,6 @@ class CommitScheduler:
         for stream, run in self._runs.items():
             self._stage.discard(stream)
             run.drop_uncommitted()
-
-    def promote_last(self) -> None:
-        """Moves the states of the last load."""
-        self._loader.promote_last()
 
     def _mark(self, covered: Iterable[StreamId]) -> None:
         if self._shares_state and len(self._marked_at_states) < len(self._incremental):

@@ -1,5 +1,6 @@
 """A connection's connector, ready to be queried and run: its config is filled and checked, its secrets are masked."""
 
+import threading
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +35,8 @@ class ConfiguredConnector(Generic[AnyConversation]):
     """The connector of one connection, with its config.
 
     It answers from the cache where it can, so that a sync starts one process and no more. A connector may rewrite its
-    config also during a query: `config` is then the new one, and the caller saves it by `save_config`.
+    config also during a query: `config` is then the new one, and the caller saves it by `save_config`. Threads that
+    read several of its processes hold `rewriting` for both.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
         self.config = config
         self.connector = connector
         self._saved_config = config.rewritten
+        self.rewriting = threading.RLock()
         self._knows_spec = False
         self.mask = Mask(config.secrets)
         self.cache = cache

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection, Connector, DockerLaunch, ProgramLaunch
+from dagster_airbyte_proto.connection.connection import PARTITIONS_AT_ONCE
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 def source_protocol_of(connection: Connection) -> SourceProtocol:
     """The protocol that the connection's source speaks, with the connection's own hints. Raises ConfigError."""
     if connection.connector.protocol == "rapidbyte":
-        side_by_side = min(connection.parallel, os.cpu_count() or 1)
+        side_by_side = min(connection.parallel or PARTITIONS_AT_ONCE, os.cpu_count() or 1)
         hints = SourceHints(Overrides(**connection.overrides.model_dump()), source_policies(connection))
         return RapidbyteSource(hints, side_by_side=side_by_side)
     return source_protocol(connection.connector.protocol)

@@ -1,6 +1,6 @@
-"""Reports complete streams to the run's commit listener, once their last load has landed and before its states move."""
+"""The complete streams of a reading, for the run's commit listener."""
 
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
@@ -11,32 +11,21 @@ from dagster_airbyte_proto.sync.stream_run import stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
 
-class CommitReporter(NamedTuple):
-    """Reports what one sync has landed."""
-
-    context: SyncContext
-    plan: SyncPlan
-    prepared: PreparedSync
-
-    def notify(self) -> None:
-        """Reports every complete stream, with the state that is about to be saved."""
-        last = self.prepared.loader.last_landed
-        parts = {part.stream: part for part in last.load.parts if not is_relayed(part)} if last else {}
-        self.context.options.commit_listener.committed(
-            [
-                CommittedStream(
-                    stream,
-                    run.planned.table,
-                    stream_report(run, self.context.protocol.states, self.context.source.mask, before_promotion=True),
-                    last.load.load_id if last and stream in parts else None,
-                    parts.get(stream),
-                    self.context.source.identity,
-                    run.planned,
-                    run.table.location if run.planned.relay is None else "",
-                    self.plan.read_request.sync_id,
-                    run.table.missing_columns,
-                )
-                for stream, run in self.prepared.runs.items()
-                if run.status is SyncStatus.COMPLETE
-            ]
-        )
+def committed_streams(context: SyncContext, plan: SyncPlan, prepared: PreparedSync) -> Iterator[CommittedStream]:
+    """The complete streams, with the state that is about to be saved. Their last load has landed."""
+    last = prepared.loader.last_landed
+    parts = {part.stream: part for part in last.load.parts if not is_relayed(part)} if last else {}
+    for stream, run in prepared.runs.items():
+        if run.status is SyncStatus.COMPLETE:
+            yield CommittedStream(
+                stream,
+                run.planned.table,
+                stream_report(run, context.protocol.states, context.source.mask, before_promotion=True),
+                last.load.load_id if last and stream in parts else None,
+                parts.get(stream),
+                context.source.identity,
+                run.planned,
+                run.table.location if run.planned.relay is None else "",
+                plan.read_request.sync_id,
+                run.table.missing_columns,
+            )

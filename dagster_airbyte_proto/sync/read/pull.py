@@ -10,12 +10,12 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.loads.bounded_counts import MAX_NAMES
 from dagster_airbyte_proto.model import State, StreamId
-from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.events import (
     AnalyticsEvent,
@@ -45,10 +45,13 @@ from dagster_airbyte_proto.sync.commit.commit_scheduler import CommitScheduler
 from dagster_airbyte_proto.sync.connector.rewritten_configs import RewrittenConfigs
 from dagster_airbyte_proto.sync.preparation import PreparedSync
 from dagster_airbyte_proto.sync.read.batch_files import locate_files, record_lines, remove_sources, replayed_batch_error
-from dagster_airbyte_proto.sync.read.commit_reporter import CommitReporter
 from dagster_airbyte_proto.sync.read.completeness import READING, ConnectorEnding, ended_by_itself
 from dagster_airbyte_proto.sync.read.hang_detector import HangDetector
-from dagster_airbyte_proto.sync.read.reading_errors import ambiguous_stream_error, large_state_error
+from dagster_airbyte_proto.sync.read.reading_errors import (
+    ambiguous_stream_error,
+    large_state_error,
+    shared_state_error,
+)
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded
 from dagster_airbyte_proto.sync.sync_context import SyncContext
@@ -56,16 +59,21 @@ from dagster_airbyte_proto.sync.sync_context import SyncContext
 _READ_TIMEOUT_SECONDS = 0.25
 _PROGRESS_SECONDS = 0.2
 _MAX_RATE_LIMIT_SECONDS = 24 * 3600.0
+_REWRITTEN_BESIDE = (
+    "the connector rewrote its config while others of its processes ran, whose tokens it may have invalidated: one"
+    " process reads all streams from now on"
+)
 _EVENT_NAMES = {SchemaEvent: "a schema", VersionEvent: "a version", BatchEvent: "a batch"}
 
 
 class Pull:
-    """One reading of a source connector. `run` is called once. When it ends, no load is being committed."""
+    """One reading of a source connector. `run` is called once. When it ends, no load is being committed, and the states
+    of the last one have not moved."""
 
     def __init__(
-        self, context: SyncContext, prepared: PreparedSync, scheduler: CommitScheduler, reporter: CommitReporter
+        self, context: SyncContext, prepared: PreparedSync, scheduler: CommitScheduler, given_config: Mapping[str, Any]
     ) -> None:
-        self._context, self._scheduler, self._reporter = context, scheduler, reporter
+        self._context, self._scheduler, self._given_config = context, scheduler, given_config
         self._protocol, self._log = context.protocol, context.log
         self._timeouts = context.options.timeouts
         self._max_state_bytes = context.source.connection.load.max_state_bytes
@@ -89,6 +97,7 @@ class Pull:
         self.warnings: list[str] = []
         self.metrics: dict[str, float] = {}
         self.kept: Mapping[str, Mapping[str, str]] = {}
+        self.met_shared_state = False
         self.was_cancelled = False
         self.exit: ExitReport | None = None
         self.seconds_waiting = 0.0
@@ -119,9 +128,6 @@ class Pull:
         self._scheduler.finish(ending)
         for stream, rows in self._stage.unconfigured.items():
             self._warn(f"{rows} records came for stream {stream}, which was not requested: ignored")
-        self._reporter.notify()
-        reach("run.delivered")
-        self._scheduler.promote_last()
 
     def _read_all(self, connector: RunningConnector) -> None:
         last_report = time.monotonic()
@@ -237,6 +243,9 @@ class Pull:
         elif len(event.state.message) > self._max_state_bytes:
             self._refuse_state(event.state)
             return
+        if stream is None and self._context.is_group and self._scheduler.has_incremental_streams:
+            self.met_shared_state = True
+            raise shared_state_error(event.state)
         mismatch = self._scheduler.receive_state(event.state, event.record_count)
         if mismatch is not None:
             named = f"stream {stream}: " if stream else ""
@@ -353,6 +362,10 @@ class Pull:
             self._scheduler.fail_stream(run, error)
 
     def _save_config(self, event: ConfigEvent) -> None:
+        if self._context.is_group:
+            if event.config == self._given_config:  # It changed nothing, and a process beside it may have.
+                return
+            self._warn(_REWRITTEN_BESIDE)
         try:
             self._context.save_config(event)
         except ProtoError as error:

@@ -23,3 +23,13 @@ def ambiguous_stream_error(named: StreamId, stream: StreamId, candidates: Iterab
         remedy="Give each of them a connection of its own.",
         stream=str(stream),
     )
+
+
+def shared_state_error(state: State) -> ConnectorError:
+    return ConnectorError(
+        READING,
+        f"it sent one state for all its streams ({state.scope}), and several of its processes read them"
+        " (parallel): the state says nothing of what the others have read",
+        remedy="The state has not moved. Sync again: one process reads them all in the next sync.",
+        retryable=True,
+    )

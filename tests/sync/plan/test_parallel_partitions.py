@@ -67,7 +67,7 @@ def waiting(folder: Path, seconds: float) -> list[str]:
     return [sys.executable, str(script)]
 
 
-def _kept_in(kind: str, place: Shop, request: pytest.FixtureRequest) -> Shop:
+def shop_kept_in(kind: str, place: Shop, request: pytest.FixtureRequest) -> Shop:
     """The place, with its state in SQLite or in PostgreSQL."""
     if kind == "postgres":
         url = request.getfixturevalue("postgres_server").new_store()
@@ -90,7 +90,7 @@ def at_once(keys: Sequence[str], sync: Callable[[str], SyncReport]) -> list[Sync
 
 @pytest.mark.parametrize("kept_in", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_ten_partitions_at_once_are_exact_twice(kept_in: str, shop: OpenShop, request: pytest.FixtureRequest) -> None:
-    place = _kept_in(kept_in, shop(write="append_dedup", max_bytes=1), request)
+    place = shop_kept_in(kept_in, shop(write="append_dedup", max_bytes=1), request)
     place.more["parallel"] = 10
     options = RunOptions(threading.Event(), lease_wait_seconds=60)
     for turn in (1, 2):
@@ -129,7 +129,7 @@ def test_partitions_at_once_are_exact_on_executors(shop: OpenShop, monkeypatch: 
 def test_eight_partitions_of_a_source_that_waits_take_a_third_of_the_time(
     kept_in: str, shop: OpenShop, request: pytest.FixtureRequest
 ) -> None:
-    place, keys = _kept_in(kept_in, shop(write="append_dedup"), request), KEYS[:8]
+    place, keys = shop_kept_in(kept_in, shop(write="append_dedup"), request), KEYS[:8]
     place.more["parallel"] = len(keys)
     place.program = waiting(place.folder, 5.0)
     counts = dict.fromkeys(keys, 5)
