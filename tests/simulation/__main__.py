@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class BatchResult(NamedTuple):
     runs: Counter[str]
 
 
-def run_seeds(seeds: Sequence[int]) -> BatchResult:
+def run_seeds(seeds: Sequence[int], schedule_of: Callable[[int], Schedule] = schedule_of) -> BatchResult:
     """Runs the schedules of these seeds, one after the other."""
     result = BatchResult([], Counter(), Counter())
     with _place() as folder:

@@ -78,11 +78,13 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """`writes` is the write mode of each stream; `state` how the source's states are."""
+    """`writes` is the write mode of each stream; `state` how the source's states are. Up to `parallel` processes read
+    the streams."""
 
     writes: tuple[str, ...]
     state: str
     steps: tuple[Step, ...]
+    parallel: int = 1
 
     def without(self, step: int) -> "Schedule":
         return msgspec.structs.replace(self, steps=self.steps[:step] + self.steps[step + 1 :])
@@ -150,6 +152,20 @@ def schedule_of(seed: int) -> Schedule:
     return Schedule(writes, state, tuple(steps))
 
 
+def divided_schedule_of(seed: int) -> Schedule:
+    """The same events where two processes read the streams: there are two, with states that an earlier sync left."""
+    schedule = schedule_of(seed)
+    missing = len(STREAM_NAMES) - len(schedule.writes)
+    replace = msgspec.structs.replace
+    steps = (
+        replace(step, records=(*step.records, *(seed % 5,) * missing)) if step.records else step
+        for step in schedule.steps
+    )
+    first = Step(Action.SYNC, records=(2, 3))
+    writes = (*schedule.writes, *("append",) * missing)
+    return replace(schedule, writes=writes, state="stream", steps=(first, *steps), parallel=2)
+
+
 def _step(choose: random.Random, kind: Action, streams: int) -> Step:
     match kind:
         case Action.SYNC:
@@ -206,6 +222,7 @@ def described(schedule: Schedule) -> dict[str, Any]:
     return {
         "writes": schedule.writes,
         "state": schedule.state,
+        "parallel": schedule.parallel,
         "steps": [
             {key: str(value) if key != "faults" else [str(fault) for fault in step.faults] for key, value in
              msgspec.to_builtins(step).items()}

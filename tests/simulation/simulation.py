@@ -35,7 +35,7 @@ class SimulationResult(NamedTuple):
 
 def run_schedule(schedule: Schedule, place: Place) -> SimulationResult:
     """Runs the schedule in a new world."""
-    simulation = _Simulation(World(place, schedule.writes, schedule.state))
+    simulation = _Simulation(World(place, schedule.writes, schedule.state, parallel=schedule.parallel))
     violation = ""
     try:
         for number, step in enumerate(schedule.steps):

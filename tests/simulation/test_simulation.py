@@ -3,9 +3,19 @@
 import pytest
 
 from tests.simulation.__main__ import run_seeds
+from tests.simulation.schedule import divided_schedule_of
 
 _SEEDS = 160
 _BATCHES = 8
+
+
+@pytest.mark.everyday("0")
+@pytest.mark.parametrize("batch", range(_BATCHES))
+def test_the_same_holds_where_two_processes_read_the_streams(batch: int) -> None:
+    each = _SEEDS // _BATCHES // 2
+    result = run_seeds(range(batch * each, (batch + 1) * each), divided_schedule_of)
+    assert result.found == []
+    assert result.runs["complete"] >= each
 
 
 @pytest.mark.parametrize("batch", range(_BATCHES))

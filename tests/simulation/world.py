@@ -98,8 +98,9 @@ class Place:
 class World:
     """The connection `shop` into the tables of a place."""
 
-    def __init__(self, place: Place, writes: Sequence[str], state: str) -> None:
+    def __init__(self, place: Place, writes: Sequence[str], state: str, *, parallel: int = 1) -> None:
         place.clear()
+        self._parallel = parallel
         place.clock = self._tick
         self._place = place
         self.home, self._past = place.home, place.past
@@ -257,6 +258,7 @@ class World:
                 "config": {},
                 "streams": streams,
                 "load": {"max_bytes": 1},
+                "parallel": self._parallel,
             }
         )
 

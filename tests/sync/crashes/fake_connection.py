@@ -160,6 +160,12 @@ class TransformedConnection(FakeConnection):
     }
 
 
+class ParallelConnection(FakeConnection):
+    """A connection whose streams two processes of the connector read, once their states are known."""
+
+    more = {"parallel": 2}  # noqa: RUF012 - never changed
+
+
 class ExecutorConnection(FakeConnection):
     """A connection whose connector runs on an executor."""
 

@@ -14,7 +14,13 @@ import pytest
 from dagster_airbyte_proto.points import BRANCH_POINTS, PARQUET_POINTS, POINTS
 from dagster_airbyte_proto.tables.parquet import ABILITIES
 from tests.support.fork_server import Kill
-from tests.sync.crashes.fake_connection import FakeConnection, ParquetConnection, TapConnection, TransformedConnection
+from tests.sync.crashes.fake_connection import (
+    FakeConnection,
+    ParallelConnection,
+    ParquetConnection,
+    TapConnection,
+    TransformedConnection,
+)
 from tests.sync.crashes.killed_connection import SCOPES, KilledConnection, Runner
 from tests.sync.crashes.sweep import SWEPT_MODES, killed_connection_of, sweep
 from tests.sync.crashes.sync_fork_server import SyncForkServer
@@ -55,6 +61,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         ),
         pytest.param("append", "global", TapConnection, marks=pytest.mark.nightly),
         pytest.param("append_dedup", "stream", TransformedConnection, marks=pytest.mark.nightly),
+        *(pytest.param(mode, "stream", ParallelConnection, marks=pytest.mark.nightly) for mode in SWEPT_MODES),
     ],
 )
 def test_dying_at_any_point_and_again_in_recovery_loses_and_doubles_nothing(
@@ -104,6 +111,21 @@ def test_dying_around_a_commit_of_transformed_rows_loses_and_doubles_nothing(
     for point in ("load.staged", "load.announced", "load.committed"):
         killed.survive((point, 1), ("load.promoted", 1))
     assert connection.column("users", "next") == [number + 1 for number in connection.column("users")]
+
+
+@pytest.mark.timeout(900)
+def test_dying_while_two_groups_of_streams_are_read_loses_and_doubles_nothing(
+    servers: list[SyncForkServer], folder: Path
+) -> None:
+    connection = ParallelConnection(folder)
+    killed = KilledConnection(servers[0], connection, SWEPT_MODES["append_dedup"], "stream")
+    killed.survive()
+    killed.survive()
+    assert connection.report["processes"] == 2
+    last = Counter(connection.points)
+    killed.survive(("run.delivered", 1))
+    for kill in (("load.announced", 2), ("table.committed", last["table.committed"])):
+        killed.survive(kill, ("recover.begun", 1))
 
 
 @pytest.mark.nightly
