@@ -77,6 +77,15 @@ class TransformState(msgspec.Struct, frozen=True):
     values: Mapping[str, str] = {}
 
 
+class TransformedStream(msgspec.Struct, frozen=True):
+    """The states of a stream's transforms after certain rows of a generation."""
+
+    stream: StreamId
+    generation_id: int
+    states: tuple[TransformState, ...]
+    partition: str = ""
+
+
 class StagedRows(msgspec.Struct, frozen=True):
     """One part of a load: the staged files of one stream, with their counts and how to write them.
 
@@ -138,7 +147,10 @@ class ResumePoint(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """The unit of commit and recovery. It is stored before the commit, so that the next run finds it after a crash."""
+    """The unit of commit and recovery. It is stored before the commit, so that the next run finds it after a crash.
+
+    `transformed` are the states of transforms whose rows are in no part: of a push they went to its destination.
+    """
 
     load_id: str
     connection: str
@@ -146,6 +158,7 @@ class Load(msgspec.Struct, frozen=True):
     parts: tuple[StagedRows, ...]
     states: tuple[State, ...]
     resume_points: tuple[ResumePoint, ...] = ()
+    transformed: tuple[TransformedStream, ...] = ()
 
 
 class TableTotals(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import PushMode, StreamId
 
 
@@ -59,7 +60,8 @@ class SealedPlan(msgspec.Struct, frozen=True):
     one. `cursor` is the greatest cursor value up to which rows are in the plan, and `after` the one of the plan
     before, both as text. So are `snapshot`, up to which the changes of the table are in the plan, and
     `snapshot_before`. With `keeps_snapshot` the next push looks for changes from there on. A plan of a `partition`
-    has the rows of that one alone. The text of `json_fields` is JSON already.
+    has the rows of that one alone. The text of `json_fields` is JSON already. `transform_states` are those of the
+    stream's transforms after all rows of the plan.
     """
 
     plan_id: str
@@ -81,6 +83,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     partition: str | None = None
     json_fields: tuple[str, ...] = ()
     mapping: str = ""
+    transform_states: tuple[TransformState, ...] = ()
 
     @property
     def rows(self) -> int:

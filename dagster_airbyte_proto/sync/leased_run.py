@@ -214,7 +214,7 @@ def _keep_values(context: SyncContext, kept: Kept) -> None:
     store, connection = context.engine.store, context.connection
     for asset, changes in source_changes(store, connection, kept) if kept else ():
         store.keep_values(context.lease, asset, changes)
-    keep_shared(context)
+    keep_shared(store, context.lease, context.enrichers)
 
 
 def _end_run(context: SyncContext, report: SyncReport) -> None:

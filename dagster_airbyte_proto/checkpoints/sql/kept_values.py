@@ -26,6 +26,7 @@ from dagster_airbyte_proto.checkpoints.sql.schema import enriched_rows, kept_val
 from dagster_airbyte_proto.checkpoints.sql.states import ChangeNote, StateKey, key_columns
 from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad, StateChange
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS, transform_changes
+from dagster_airbyte_proto.loads.load import TransformedStream
 
 _PAGE = 1000
 
@@ -114,21 +115,26 @@ def change(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote
 def keep_transform_states(
     tx: Connection, ended: LoggedLoad, partition: str, moved: Sequence[StateChange], note: ChangeNote
 ) -> None:
-    """Keeps the states of transforms that a load has, for the parts that landed.
+    """Keeps the states of transforms that a load has, for the streams that landed.
 
-    They change under the version of the source's states that move with the load, so that a rollback finds both.
+    They change under the version of the states that move with the load, so that a rollback finds both.
     """
     landed = {*(each.stream for each in ended.committed), *(each.stream for each in moved)}
-    for part in ended.load.parts:
-        if not part.transform_states or part.stream not in landed:
+    in_parts = [
+        TransformedStream(part.stream, part.generation_id, part.transform_states, partition)
+        for part in ended.load.parts
+        if part.transform_states
+    ]
+    for each in (*in_parts, *ended.load.transformed):
+        if each.stream not in landed:
             continue
-        asset = Asset(ended.load.connection, part.stream, partition)
+        asset = Asset(ended.load.connection, each.stream, each.partition)
         current = select(kept_values.c.key, kept_values.c.value).where(*_current(asset), *_under((TRANSFORMS,)))
         before = {key_stored_as(bytes(row.key)): bytes(row.value) for row in tx.execute(current)}
-        changes = transform_changes(before, part.transform_states, part.generation_id)
+        changes = transform_changes(before, each.states, each.generation_id)
         if changes == ValueChanges():
             continue
-        if any(each.stream == part.stream for each in moved):
+        if any(state.stream == each.stream for state in moved):
             _apply(tx, asset, changes, moved[0].version)
         else:
             change(tx, asset, changes, note)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dagster_airbyte_proto.loads.load import CommittedRows, Load, ResumePoint, StagedRows
+from dagster_airbyte_proto.loads.load import CommittedRows, Load, ResumePoint, StagedRows, TransformedStream
 from dagster_airbyte_proto.model import State, StateScope, StreamId
 
 
@@ -36,6 +36,7 @@ class _LoadText(msgspec.Struct, frozen=True):
     parts: tuple[StagedRows, ...]
     states: tuple[_StateText, ...]
     resume_points: tuple[_ResumePointText, ...] = ()
+    transformed: tuple[TransformedStream, ...] = ()
 
 
 _LOAD, _COMMITTED = msgspec.json.Decoder(_LoadText), msgspec.json.Decoder(tuple[CommittedRows, ...])
@@ -44,14 +45,15 @@ _LOAD, _COMMITTED = msgspec.json.Decoder(_LoadText), msgspec.json.Decoder(tuple[
 def load_to_json(load: Load) -> str:
     states = tuple(_to_text(state) for state in load.states)
     points = tuple(_ResumePointText(point.generation_id, _to_text(point.state)) for point in load.resume_points)
-    return _json(_LoadText(load.load_id, load.connection, load.run_id, load.parts, states, points))
+    text = _LoadText(load.load_id, load.connection, load.run_id, load.parts, states, points, load.transformed)
+    return _json(text)
 
 
 def load_from_json(text: str) -> Load:
     read = _LOAD.decode(text)
     states = tuple(map(_from_text, read.states))
     points = tuple(ResumePoint(point.generation_id, _from_text(point.state)) for point in read.resume_points)
-    return Load(read.load_id, read.connection, read.run_id, read.parts, states, points)
+    return Load(read.load_id, read.connection, read.run_id, read.parts, states, points, read.transformed)
 
 
 def committed_to_json(committed: Iterable[CommittedRows]) -> str:

@@ -18,6 +18,7 @@ from pyarrow import fs
 
 from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.errors import ConfigError, TransformError
+from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.loads.plan_query import LEFT_OUT, OWN_COLUMNS
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import StreamId, TransformSpec
@@ -61,9 +62,12 @@ class PushTransforms(NamedTuple):
         ]
         return pa.schema(fields), shape.passed_on
 
-    def apply(self, folder: str, storage: Storage) -> None:
-        """Replaces the files of a plan that is not sealed yet by those of the transformed rows."""
-        chain, place = transform_chain(self.specs, self.enrichers), StagingFolder.at(folder, storage)
+    def apply(self, folder: str, storage: Storage, states: Sequence[TransformState] = ()) -> tuple[TransformState, ...]:
+        """Replaces the files of a plan that is not sealed yet by those of the transformed rows.
+
+        Returns the states of the transforms after them; `states` are from before.
+        """
+        chain, place = transform_chain(self.specs, self.enrichers, states), StagingFolder.at(folder, storage)
         passed_on = chain.shape(self._shape).passed_on
         with raising_staging_error("transform the rows of a push", folder):
             entries = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
@@ -74,6 +78,7 @@ class PushTransforms(NamedTuple):
             chain.finish()
         finally:
             chain.discard()
+        return chain.states
 
     @property
     def _shape(self) -> RowShape:

@@ -1,4 +1,4 @@
-"""The states of a sync's transforms: from which they go on, and what they keep for no stream.
+"""The states of a run's transforms: from which they go on, and what they keep for no stream.
 
 The states that belong to rows move with the load of these rows, see `checkpoints/transform_states.py`.
 """
@@ -6,13 +6,16 @@ The states that belong to rows move with the load of these rows, see `checkpoint
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueStore
+from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS, stored_transform_states
 from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import ComponentSpec, PlannedStream
 from dagster_airbyte_proto.sync.plan.stream_plan import replaces_table
 from dagster_airbyte_proto.sync.state_server.component_values import Kept, shared_asset, shared_changes, shared_values
 from dagster_airbyte_proto.sync.sync_context import SyncContext
+from dagster_airbyte_proto.transforms.transform_choice import Enrichers
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.push.push_context import Destination
@@ -58,13 +61,12 @@ def shared_before(store: ValueStore, connection: str, name: str) -> Kept:
     return shared_values(store, connection, _role(name))
 
 
-def keep_shared(context: SyncContext) -> None:
+def keep_shared(store: DeliveryStore, lease: Lease, enrichers: Enrichers) -> None:
     """Keeps what transforms keep for no stream: the run came to a good end."""
-    store = context.engine.store
-    for each in context.enrichers.values():
+    for each in enrichers.values():
         if isinstance(each, KeepsShared):
-            changes = shared_changes(store, context.connection, _role(each.name), each.changed)
-            store.keep_values(context.lease, shared_asset(context.connection), changes)
+            changes = shared_changes(store, lease.connection, _role(each.name), each.changed)
+            store.keep_values(lease, shared_asset(lease.connection), changes)
 
 
 def _role(name: str) -> str:

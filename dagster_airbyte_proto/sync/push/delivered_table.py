@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.encoding.sendable import readable_row
 from dagster_airbyte_proto.errors import ConfigError, SchemaRefused, TableError
-from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, StagedRows, TransformedStream
 from dagster_airbyte_proto.loads.plan_query import HASH, OWN_COLUMNS, PARTITION
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan, push_basis
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
@@ -129,11 +129,19 @@ def fold(context: PushContext, delivery: Delivery, folded: int, target: TableTar
         run_id=context.delivery.lease.run_id,
         parts=(_staged(context, plan, folded, end, target),) if target is not None and has_rows else (),
         states=(_position_state(context, plan, end),),
+        transformed=_transformed(plan) if end == plan.rows else (),
     )
     outcome = context.committer.commit(load)
     if outcome.refused:
         raise outcome.refused[plan.stream]
     return end
+
+
+def _transformed(plan: SealedPlan) -> tuple[TransformedStream, ...]:
+    """The states of the transforms, which count once all rows of the plan are acknowledged: they are about all."""
+    if not plan.transform_states:
+        return ()
+    return (TransformedStream(plan.stream, plan.generation_id, plan.transform_states, plan.partition or ""),)
 
 
 def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:

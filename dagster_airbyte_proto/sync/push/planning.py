@@ -12,8 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from dagster_airbyte_proto.checkpoints.kept_values import Asset
+from dagster_airbyte_proto.checkpoints.transform_states import stored_transform_states
 from dagster_airbyte_proto.connection import ConstantColumn, ExpressionColumn, PushOptions
 from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.loads.plan_query import CHANGE, OWN_COLUMNS, PlannedField, PlannedRows, PlanQuery, RowChange
 from dagster_airbyte_proto.loads.push import (
     PlanFile,
@@ -101,14 +104,18 @@ def make_plan(
     folder = f"{plans}/{plan_id}"
     try:
         planned = _planned(context, query, folder)
+        states: tuple[TransformState, ...] = ()
         # A plan that is only shown asks no connector anything.
         if origin.transforms is not None and not context.request.only_plans:
-            origin.transforms.apply(f"{folder}/rows", storage)
+            sends_all = starts_over or options.mode is PushMode.OVERWRITE
+            before = () if sends_all else _transform_states(context, stream)
+            states = origin.transforms.apply(f"{folder}/rows", storage, before)
         plan = _sealed(context, stream, options, query, folder, planned, storage)
         # What a table has up to a snapshot is not pushed with one partition of it.
         snapshot = None if query.partition is not None else query.at
         plan = _with_ends(plan, planned, snapshot, None if starts_over else position)
-        plan = msgspec.structs.replace(plan, keeps_snapshot=options.changes_by is ChangesBy.SNAPSHOTS)
+        keeps_snapshot = options.changes_by is ChangesBy.SNAPSHOTS
+        plan = msgspec.structs.replace(plan, keeps_snapshot=keeps_snapshot, transform_states=states)
         json_fields = tuple(field.name for field in origin.fields if isinstance(field.type, pa.JsonType))
         plan = msgspec.structs.replace(plan, json_fields=json_fields)
         _check_removals(options, plan, planned)
@@ -116,6 +123,11 @@ def make_plan(
         remove_orphan_files(folder, (), storage)
         raise
     return plan
+
+
+def _transform_states(context: PushContext, stream: StreamId) -> tuple[TransformState, ...]:
+    asset = Asset(context.delivery.connection.name, stream, context.request.partition_key or "")
+    return stored_transform_states(context.delivery.store, asset)
 
 
 def _snapshot(context: PushContext, options: PushOptions) -> TableSnapshot | None:

@@ -30,6 +30,7 @@ from dagster_airbyte_proto.sync.connector.destination_catalog import (
 )
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
+from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destination, PushContext, PushRequest
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
@@ -85,6 +86,8 @@ def _run_push(
         context = PushContext(engine, delivery, request, committer, log, enrichers)
         reports = {str(stream): _traced(context, stream, each, telemetry) for stream, each in streams.items()}
         destination.save_config(engine.store, renewal.lease)
+        if not request.only_plans and all(each.status is SyncStatus.COMPLETE for each in reports.values()):
+            keep_shared(engine.store, renewal.lease, enrichers)
         statuses = [report.status for report in reports.values()]
         report = PushReport(
             connection=connection.name,
