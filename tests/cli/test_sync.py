@@ -54,6 +54,17 @@ def test_a_terminal_gets_a_live_table_that_leaves_stdout_alone(place: Place) -> 
     assert b"users" in drawn and b"rows/s" in drawn and b"complete" in drawn
 
 
+def test_parallel_has_several_processes_read_the_streams(place: Place) -> None:
+    streams = {"users": {"records": 3}, "orders": {"records": 4}}
+    file = place.connect({"streams": streams})
+    assert place.json("sync", file, "--parallel", "2")["processes"] == 1
+    result = place.run("sync", file, "--parallel", "2")
+    assert result.code == 0
+    assert "2 processes of the connector read orders; users" in result.err
+    assert place.json("sync", file)["processes"] == 1
+    assert place.run("sync", file, "--parallel", "0").code == 2
+
+
 def test_only_the_named_streams_are_synced_and_a_refresh_starts_anew(place: Place) -> None:
     file = place.connect({"streams": {"users": {"records": 3}, "orders": {"records": 4}}})
     assert set(place.json("sync", file, "--streams", "users")["streams"]) == {"users"}

@@ -68,6 +68,23 @@ def test_a_connector_on_an_executor_materializes_the_same(runs: OpenRuns, monkey
     assert "Set it to driver or executors." in str(refused.failures)
 
 
+@pytest.mark.everyday("executors")
+@pytest.mark.parametrize("run_on", ["driver", "executors"])
+def test_one_step_materializes_streams_that_two_processes_read(
+    run_on: str, runs: OpenRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = runs(write="append_dedup")
+    monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(shop.place.folder / "executor"))
+    shop.place.more["parallel"] = 2
+    for turn, processes in ((1, 1), (2, 2)):
+        shop.place.offer(two(9 * turn, 7 * turn))
+        run = shop.run(Options(connector={"run_on": run_on}))
+        assert run.succeeded, run.failures
+        assert run.materialized == ["users", "orders"]
+        assert json.loads(shop.place.store.newest_report("shop") or "")["processes"] == processes
+        expect(shop.place, 9 * turn, 7 * turn)
+
+
 def test_only_selected_streams_are_asked_for(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.offer(two(23, 12))

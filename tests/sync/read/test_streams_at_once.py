@@ -1,5 +1,6 @@
 """Streams of one connection that several processes of the connector read, in groups."""
 
+import secrets
 import sys
 import threading
 import time
@@ -8,16 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto import points
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import CommitUnknown, InternalError
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
+from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.plan.stream_groups import divided
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.testing import fake_source
 from tests.sync.conftest import OpenShop
 from tests.sync.plan.test_parallel_partitions import meeting, shop_kept_in
@@ -272,6 +282,31 @@ def _planned(names: Sequence[str]) -> list[PlannedStream]:
         )
         for name in names
     ]
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["iceberg", "delta"])
+def test_real_tables_take_groups_of_streams_at_once(
+    kind: str, spark: SparkSession, spark_settings: SparkSettings, shop: OpenShop
+) -> None:
+    place = opened(shop, 3, write="append_dedup")
+    namespace = f"shop_{secrets.token_hex(4)}"
+    place.more["destination"] = {"namespace": namespace}
+    settings = spark_settings._replace(catalog="spark_catalog", format="delta") if kind == "delta" else spark_settings
+    tables = (DeltaTables if kind == "delta" else IcebergTables)(spark, settings)
+    for turn, processes in ((1, 1), (2, 3), (3, 3)):
+        counts = {name: 7 * turn + number for number, name in enumerate(NAMES)}
+        if processes > 1:
+            place.program = meeting(place.folder / str(turn), processes)
+        place.offer(several(counts))
+        with Engine(Settings.load(place.home), tables=tables) as engine:
+            report = sync_connection(engine, Connection.from_file(place.connection_file))
+        assert (report.status, report.processes) == (SyncStatus.COMPLETE, processes), report.error_lines()
+        for name, count in counts.items():
+            rows = query(spark, f"select id from {tables.catalog}.{namespace}.{name}").rows
+            assert sorted(number for (number,) in rows) == [*range(count)]
+        assert place.positions() == counts
 
 
 @pytest.mark.nightly
