@@ -156,8 +156,11 @@ class ConfiguredConnector(Generic[AnyConversation]):
         if masked not in texts and len(texts) < _MAX_TEXTS:
             texts.append(masked)
 
-    def check_config(self) -> None:
-        """Checks the config against the connector's own spec. Raises ConfigError with every fault and its path."""
+    def check_config(self, *, says_unchecked: bool = False) -> None:
+        """Checks the config against the connector's own spec. Raises ConfigError with every fault and its path.
+
+        That a connector does not describe its config is news for a user who asks for a check, and not at each sync.
+        """
         spec = self.spec()
         self._mask_secrets(spec)
         where = self._config_origin()
@@ -176,7 +179,8 @@ class ConfiguredConnector(Generic[AnyConversation]):
         for warning in warnings:
             self.log.write("WARN", warning)
         if not spec.config_schema:
-            self.log.write("NOTE", f"{where} was not checked: the connector does not describe its config")
+            level = "NOTE" if says_unchecked else "INFO"
+            self.log.write(level, f"{where} was not checked: the connector does not describe its config")
         if self.config.has_open_templates:
             self.log.write("NOTE", f"{where}: the connector gets the templates as they are written")
 
@@ -188,7 +192,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
 
     def check(self, *, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> CheckEvent:
         """Checks the config against the spec, then lets the connector try it. Returns the connector's verdict."""
-        self.check_config()
+        self.check_config(says_unchecked=True)
         invocations = [self.protocol.check(self.config.current)]
         return query_connector(self.connector, invocations, CheckEvent, self.listener, timeout_seconds=timeout_seconds)
 
