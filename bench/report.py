@@ -2,7 +2,8 @@
 
 import os
 import platform
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -29,6 +30,23 @@ class Figure(NamedTuple):
         elif self.at_least is not None:
             limit, is_kept = f"≥ {self.at_least:g}", self.value >= self.at_least
         return self.says, f"{self.value:.3g}", limit, ("ok" if is_kept else "**MISSED**") if limit else ""
+
+
+def shown(figure: Figure) -> Figure:
+    """Prints a figure at once, beside the table that is printed at the end."""
+    print("  ".join(figure.row), file=sys.stderr, flush=True)
+    return figure
+
+
+def publish(text: str, document: Path | None, mark: str) -> None:
+    """Prints a table, and puts it between the marks of a document, if there is one."""
+    print(text)
+    if document is not None:
+        put_into(document, text, mark=mark)
+
+
+def publish_figures(figures: Iterable[Figure], document: Path | None, mark: str) -> None:
+    publish(table(["what", "figure", "limit", ""], [figure.row for figure in figures]), document, mark)
 
 
 def machine() -> dict[str, str]:

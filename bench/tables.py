@@ -23,7 +23,7 @@ from typing import Literal
 from pyspark.sql import SparkSession
 
 from bench.meter import cpu_seconds
-from bench.report import Figure, put_into, table
+from bench.report import Figure, publish_figures, shown
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import MergeMode, TableName
 from dagster_airbyte_proto.settings import CatalogSettings, CompactAfter, Settings
@@ -230,19 +230,14 @@ def _opened(format_name: Literal["iceberg", "delta"]) -> Iterator[tuple[Engine, 
         yield engine, session
 
 
-def _told(figure: Figure) -> Figure:
-    print("  ".join(figure.row), file=sys.stderr, flush=True)
-    return figure
-
-
 def _iceberg(sizes: list[int], rounds: int) -> list[Figure]:
     with _opened("iceberg") as (engine, session):
-        return [_told(figure) for figure in _figures(engine, session, sizes, rounds)]
+        return [shown(figure) for figure in _figures(engine, session, sizes, rounds)]
 
 
 def _by_merge(rows: int) -> list[Figure]:
     with _opened("iceberg") as (engine, session):
-        return [_told(figure) for figure in _merges(engine, session, rows)]
+        return [shown(figure) for figure in _merges(engine, session, rows)]
 
 
 def _delta(rounds: int) -> list[Figure]:
@@ -251,7 +246,7 @@ def _delta(rounds: int) -> list[Figure]:
         pairs = [(table.sync(), table.insert()) for _ in range(2 * rounds)][rounds:]  # the first half warms up
         append, insert = (statistics.median(each) for each in zip(*pairs, strict=True))
         seconds = Figure("append of 100k to Delta, s", append)
-        return [_told(seconds), _told(Figure("append of 100k to Delta / Spark's own INSERT", append / insert, 1.2))]
+        return [shown(seconds), shown(Figure("append of 100k to Delta / Spark's own INSERT", append / insert, 1.2))]
 
 
 def main() -> None:
@@ -269,11 +264,8 @@ def main() -> None:
         works = [alone.submit(_by_merge, each * 1_000_000) for each in chosen.merge_millions]
         if chosen.millions:
             works += [alone.submit(_iceberg, sizes, chosen.rounds), alone.submit(_delta, chosen.rounds)]
-        found = [figure.row for work in works for figure in work.result()]
-    text = table(["what", "figure", "at most", ""], found)
-    print(text)
-    if chosen.write:
-        put_into(chosen.write, text, mark=_MARK)
+        figures = [figure for work in works for figure in work.result()]
+    publish_figures(figures, chosen.write, _MARK)
     shutil.rmtree(_FOLDER)
 
 

@@ -22,7 +22,7 @@ import psutil
 from bench import replay_source
 from bench.generate import Recipe, generate
 from bench.process_tree import GIGABYTE
-from bench.report import put_into, table
+from bench.report import publish, table
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
@@ -152,10 +152,7 @@ def main() -> None:
             for name, transfer in contenders.items():
                 transfers.setdefault(name, []).append(transfer())
     heads = ["launch", "GB", "MB/s", "our CPU s per GB", "the daemon's"]
-    text = table(heads, [_row(name, each) for name, each in transfers.items()])
-    print(text)
-    if chosen.write:
-        put_into(chosen.write, text, mark=_MARK)
+    publish(table(heads, [_row(name, each) for name, each in transfers.items()]), chosen.write, _MARK)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import argparse
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from bench import environments
 from bench.meter import peak_bytes
 from bench.pushes.peers import beside_peers
 from bench.pushes.pushed_rows import FEW_COLUMNS, FOLDER, Pushed, cpu_of
-from bench.report import Figure, put_into, table
+from bench.report import Figure, publish_figures, shown
 from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
 from dagster_airbyte_proto.protocols.destination import JsonDialect
@@ -166,14 +165,9 @@ def _opened() -> Iterator[tuple[Engine, SparkSession]]:
         yield engine, engine.open_session()
 
 
-def _shown(figure: Figure) -> Figure:
-    print("  ".join(figure.row), file=sys.stderr, flush=True)
-    return figure
-
-
 def _measured(part: str, rows: int) -> list[Figure]:
     with _opened() as (engine, session):
-        return [_shown(figure) for figure in _PARTS[part](engine, session, rows)]
+        return [shown(figure) for figure in _PARTS[part](engine, session, rows)]
 
 
 def _beside_peers(engine: Engine, session: SparkSession, rows: int) -> Iterator[Figure]:
@@ -202,9 +196,6 @@ def main() -> None:
             for part in chosen.parts.split(",")
             for rows in (chosen.rows[:1] if part in _SMALL else chosen.rows)
         ]
-        found = [figure.row for work in works for figure in work.result()]
-    text = table(["what", "figure", "at most", ""], found)
-    print(text)
-    if chosen.write:
-        put_into(chosen.write, text, mark=_MARK)
+        figures = [figure for work in works for figure in work.result()]
+    publish_figures(figures, chosen.write, _MARK)
     shutil.rmtree(FOLDER)

@@ -11,7 +11,6 @@ import json
 import resource
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from bench.pushes.pushed_rows import cpu_of
-from bench.report import Figure, put_into, table
+from bench.report import Figure, publish_figures, shown
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
@@ -169,18 +168,13 @@ def main() -> None:
     for folder in ("kit", "original", "home"):
         (_FOLDER / folder).mkdir(parents=True)
     script = installed(_FOLDER / "kit", *KIT, PACKAGE, script=_HERE / "counting_destination.js")
-    found = []
+    found: list[Figure] = []
     with Engine(Settings.load(_FOLDER / "home")) as engine:
         engine.settings.make_home()
         session = engine.open_session()
         for figures in (_pushes(engine, session, script, chosen.rows), _enrichments(session, _ENRICHED_ROWS)):
-            for figure in figures:
-                print("  ".join(figure.row), file=sys.stderr, flush=True)
-                found.append(figure.row)
-    text = table(["what", "figure", "at most", ""], found)
-    print(text)
-    if chosen.write:
-        put_into(chosen.write, text, mark=_MARK)
+            found += map(shown, figures)
+    publish_figures(found, chosen.write, _MARK)
     shutil.rmtree(_FOLDER)
 
 

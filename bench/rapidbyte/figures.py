@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from bench import replay_source
 from bench.meter import cpu_seconds
-from bench.report import Figure, put_into, table
+from bench.report import Figure, publish_figures, shown
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connector_kit.build import built_connector, component_of_c
 from dagster_airbyte_proto.encoding.arrow_frames import arrow_frame
@@ -285,12 +285,6 @@ def main() -> None:
     chosen = parser.parse_args()
     shutil.rmtree(_FOLDER, ignore_errors=True)
     _FOLDER.mkdir(parents=True)
-    found = []
-    for figure in _figures(chosen.parts.split(","), chosen.batches, chosen.rounds):
-        print("  ".join(figure.row), file=sys.stderr, flush=True)
-        found.append(figure.row)
-    text = table(["what", "figure", "limit", ""], found)
-    print(text)
-    if chosen.write:
-        put_into(chosen.write, text, mark=_MARK)
+    figures = map(shown, _figures(chosen.parts.split(","), chosen.batches, chosen.rounds))
+    publish_figures(figures, chosen.write, _MARK)
     shutil.rmtree(_FOLDER)

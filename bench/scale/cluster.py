@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from bench.generate import Generated, Recipe, generate
 from bench.meter import cpu_seconds, descendants
-from bench.report import Figure, put_into, table
+from bench.report import Figure, publish_figures
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
@@ -118,10 +118,7 @@ def main() -> None:
     os.environ["PYTHONPATH"] = str(_ROOT)
     with running_cluster(_FOLDER) as cluster, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
         spent = alone.submit(_spent, cluster.settings, cluster.pids, made, chosen.rounds).result()
-    text = table(["what", "figure", "at most", ""], [figure.row for figure in _figures(spent, chosen.records)])
-    print(text)
-    if chosen.write:
-        put_into(chosen.write, text, mark=_MARK)
+    publish_figures(_figures(spent, chosen.records), chosen.write, _MARK)
     shutil.rmtree(_FOLDER)
 
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from bench.generate import Generated, Recipe, generate
 from bench.meter import cpu_seconds
-from bench.report import Figure, put_into, table
+from bench.report import Figure, publish_figures, shown
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.settings import Settings
@@ -122,20 +122,15 @@ def main() -> None:
     # Each process is a fork of one that has imported everything, and shares its memory.
     get_context("forkserver").set_forkserver_preload([run.__name__, tables.__name__])
     made = generate(Recipe(_RECORDS, run_length=10, state_every=10), _FOLDER / "records.jsonl")
-    rows = []
+    found: list[Figure] = []
     with _stores() as stores:
         for kind, url in stores.items():
             for processes in chosen.processes:
                 place = f"{kind}_{processes}".lower()
                 names = [f"{place}_{number}" for number in range(processes + chosen.connections)]
                 home = _home(_FOLDER / place, url.format(place), names, made)
-                for figure in _figures(kind, home, names, processes):
-                    print("  ".join(figure.row), file=sys.stderr, flush=True)
-                    rows.append(figure.row)
-    text = table(["what", "figure", "at most", ""], rows)
-    print(text)
-    if chosen.write:
-        put_into(chosen.write, text, mark=_MARK)
+                found += map(shown, _figures(kind, home, names, processes))
+    publish_figures(found, chosen.write, _MARK)
     shutil.rmtree(_FOLDER)
 
 

@@ -74,7 +74,7 @@ static void ipc(text op, text name) {               // a whole batch, of Arrow b
     batches++; bytes += n;
 }
 static text partition(text context) {               // the digits of its partition's index, or nothing
-    text t = find(context, TEXT("\"partition_index\":"));
+    text t = after(context, TEXT("\"partition_index\":"));
     u32 n = 0;
     while (t.p && n < t.n && t.p[n] >= '0' && t.p[n] <= '9') n++;
     return (text){t.p, n};
@@ -187,9 +187,9 @@ static void one(text op, text a, text context) {
     else if (same(op, TEXT("metric"))) { metric(a.p, a.n, r); if (!went_wrong(op)) say(op, TEXT("ok")); }
     else if (same(op, TEXT("dlq"))) {
         text s = word(&rest, ' '), record = word(&rest, ' '), message = word(&rest, ' ');
-        emit_dlq(s.p, s.n, record.p, record.n, message.p, message.n, rest.p, rest.n, r); if (!went_wrong(op)) say(op, TEXT("ok"));
+        emit_dlq_record(s.p, s.n, record.p, record.n, message.p, message.n, rest.p, rest.n, r); if (!went_wrong(op)) say(op, TEXT("ok"));
     }
-    else if (same(op, TEXT("dlqs"))) { for (u64 n = number(a); n; n--) { emit_dlq("s", 1, "{}", 2, "m", 1, "data", 4, r); if (went_wrong(op)) return; } }
+    else if (same(op, TEXT("dlqs"))) { for (u64 n = number(a); n; n--) { emit_dlq_record("s", 1, "{}", 2, "m", 1, "data", 4, r); if (went_wrong(op)) return; } }
     else if (same(op, TEXT("get"))) { u32 scope = number(word(&rest, ' ')); state_get(scope, rest.p, rest.n, r); if (!went_wrong(op)) say(op, ((u8 *)r)[8] ? of_result(12) : TEXT("none")); }
     else if (same(op, TEXT("longkey"))) { u32 n = number(a); char *p = scratch(n); __builtin_memset(p, 'k', n); state_get(1, p, n, r); if (!went_wrong(op)) say(op, TEXT("ok")); }
     else if (same(op, TEXT("put"))) { u32 scope = number(word(&rest, ' ')); text k = word(&rest, ' '); state_put(scope, k.p, k.n, rest.p, rest.n, r); if (!went_wrong(op)) say(op, TEXT("ok")); }
@@ -261,12 +261,12 @@ static void one(text op, text a, text context) {
 EXPORT("run") void *run(u64 session, u32 phase, const char *ctx, u32 ctx_n, u32 dry, u32 has_max, u64 max) {
     u8 *mark = top;
     is_dry = dry; has_limit = has_max; limit = max;
-    text context = {ctx, ctx_n}, name = find(context, TEXT("\"stream_name\":\"")), script;
+    text context = {ctx, ctx_n}, name = after(context, TEXT("\"stream_name\":\"")), script;
     batches = bytes = 0;
     name = word(&name, '"');
     script = member(config, joined(TEXT("script_"), name));
     if (!script.p) script = member(config, TEXT("script"));
-    int is_resumed = find(context, TEXT("\"last_value\"")).p != 0;
+    int is_resumed = after(context, TEXT("\"last_value\"")).p != 0;
     while (script.n) {
         text line = word(&script, ';');
         if (line.n && (*line.p == '?' || *line.p == '!')) {

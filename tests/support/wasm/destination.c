@@ -114,7 +114,7 @@ EXPORT("run") void *run(u64 session, u32 phase, const char *ctx, u32 ctx_n, u32 
         batches++;
         frame_drop(handle);
         if (record.p) {
-            emit_dlq("s", 1, record.p, record.n, "it has no home", 14, "data", 4, r);
+            emit_dlq_record("s", 1, record.p, record.n, "it has no home", 14, "data", 4, r);
             record.p = 0;
         }
         if (fault.p && rows >= at) {

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dagster_airbyte_proto import connector_kit
 from dagster_airbyte_proto.connector_kit.component_file import as_component as as_component
 from dagster_airbyte_proto.connector_kit.component_file import with_section as with_section
 from dagster_airbyte_proto.protocols.rapidbyte.component.interface import ROLES
@@ -15,6 +16,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.component.interface import ROLES
 _FOLDER = tempfile.TemporaryDirectory(prefix="components-")
 CONNECTOR = Path(__file__).parent / "connector.c"
 DESTINATION = Path(__file__).parent / "destination.c"
+_HEADERS = Path(connector_kit.__file__).parent / "skeletons" / "c"
 _FLAGS = ("-target", "wasm32-freestanding", "-O2", "-nostdlib", "-mbulk-memory", "-fno-builtin")
 _LINKED = ("-Wl,--no-entry", "-Wl,--export-memory", "-Wl,-z,stack-size=1048576")
 MANIFEST: Mapping[str, Any] = {
@@ -31,7 +33,8 @@ def core_module(folder: Path, role: str, source: Path = CONNECTOR) -> bytes:
     """Compiles C to a core module, which imports the functions that it uses from `host`."""
     built = folder / f"{source.stem}-{role}.core.wasm"
     names = [f"-DROLE={ROLES.index(role)}", *(["-DSOURCE"] if role == "source" else [])]
-    command = [sys.executable, "-m", "ziglang", "cc", *_FLAGS, *_LINKED, *names, "-o", str(built), str(source)]
+    places = ["-I", str(_HEADERS), "-o", str(built), str(source)]
+    command = [sys.executable, "-m", "ziglang", "cc", *_FLAGS, *_LINKED, *names, *places]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     return built.read_bytes()
 

@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
+from uuid import uuid4
 
 import psutil
 import yaml
@@ -16,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto.testing import crash_points
 from tests.support.fork_server import Kill
 from tests.sync.crashes.fake_connection import FakeConnection
+from tests.sync.shop import until
 
 _TIMEOUT_SECONDS = 240.0
 
@@ -156,6 +159,16 @@ class CommandLine:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+
+@contextmanager
+def running_command_line(**environment: str) -> Iterator[CommandLine]:
+    """A command line with `environment` beside this process's own. Fails at its end if a process of it lives on."""
+    mark = ("AIRBYTE_PROTO_TEST", uuid4().hex)
+    runner = CommandLine({**dict([mark]), **environment})
+    yield runner
+    runner.close()
+    until(lambda: not any(processes_with(mark)), "the end of every JVM and connector")
 
 
 def processes_with(mark: tuple[str, str]) -> Iterator[psutil.Process]:

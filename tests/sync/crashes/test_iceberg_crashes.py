@@ -7,17 +7,15 @@ and second kills is `python -m tests.soak --matrix`.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.points import POINTS
 from tests.sync.crashes.killed_connection import KilledConnection, Runner
-from tests.sync.crashes.spark_connections import CommandLine, DeltaConnection, IcebergConnection, processes_with
+from tests.sync.crashes.spark_connections import CommandLine, DeltaConnection, IcebergConnection, running_command_line
 from tests.sync.crashes.spark_fork_server import SparkSyncForkServer
 from tests.sync.crashes.sweep import SWEPT_MODES
-from tests.sync.shop import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -37,7 +35,6 @@ _WHOLE_RECOVERIES = (
 _AROUND_COMMITS = ("table.committing", "table.committed")
 _REPLACING = ("append_dedup", "overwrite")
 _NEW_RECORDS = 5
-_MARK = ("AIRBYTE_PROTO_TEST", uuid4().hex)
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +52,8 @@ def connection(spark: SparkSession, tmp_path: Path) -> IcebergConnection:
 @pytest.fixture
 def command_line() -> Iterator[CommandLine]:
     """Checks at the end that no process of a killed sync has outlived it."""
-    runner = CommandLine(dict([_MARK]))
-    yield runner
-    runner.close()
-    until(lambda: not any(processes_with(_MARK)), "the end of every JVM and connector")
+    with running_command_line() as runner:
+        yield runner
 
 
 def chained(

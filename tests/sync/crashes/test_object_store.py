@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import yaml
@@ -14,12 +13,9 @@ from pyiceberg.table import Table
 from tests.support.object_store import ObjectStore
 from tests.sync.crashes.fake_connection import FakeConnection
 from tests.sync.crashes.killed_connection import KilledConnection
-from tests.sync.crashes.spark_connections import CommandLine, IcebergConnection, processes_with
-from tests.sync.shop import until
+from tests.sync.crashes.spark_connections import CommandLine, IcebergConnection, running_command_line
 
 pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(900)]
-
-_MARK = ("AIRBYTE_PROTO_TEST", uuid4().hex)
 
 
 class ObjectStoreConnection(IcebergConnection):
@@ -81,18 +77,8 @@ class ObjectStoreConnection(IcebergConnection):
             return None
 
 
-@pytest.fixture
-def command_line() -> Iterator[CommandLine]:
-    runner = CommandLine(dict([_MARK]))
-    yield runner
-    runner.close()
-    until(lambda: not any(processes_with(_MARK)), "the end of every JVM and connector")
-
-
-def test_syncs_that_are_killed_lose_and_double_nothing_and_leave_no_object(
-    command_line: CommandLine, object_store: ObjectStore, tmp_path: Path
-) -> None:
-    connection = ObjectStoreConnection(tmp_path / "home", object_store)
+def sync_killed_twice(command_line: CommandLine, connection: ObjectStoreConnection) -> None:
+    """Kills a sync that has staged files, and one that has committed. The one after them has all rows, each once."""
     killed = KilledConnection(command_line, connection, "append", "stream")
     killed.add_records()
     killed.sync_killed(("stage.file_closed", 2))
@@ -100,4 +86,17 @@ def test_syncs_that_are_killed_lose_and_double_nothing_and_leave_no_object(
     killed.sync_killed(("table.committed", 1))
     killed.sync_to_end()
     assert connection.column("users") == list(range(killed.records["users"]))
+
+
+@pytest.fixture
+def command_line() -> Iterator[CommandLine]:
+    with running_command_line() as runner:
+        yield runner
+
+
+def test_syncs_that_are_killed_lose_and_double_nothing_and_leave_no_object(
+    command_line: CommandLine, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    connection = ObjectStoreConnection(tmp_path / "home", object_store)
+    sync_killed_twice(command_line, connection)
     assert object_store.secret_key not in connection.written()

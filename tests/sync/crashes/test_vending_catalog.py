@@ -4,7 +4,6 @@ have no right to the bucket, read without Spark."""
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
@@ -15,14 +14,11 @@ from tests.support.catalogs import rest_catalog
 from tests.support.catalogs.vending_catalog import VendingCatalog, running_vending_catalog
 from tests.support.object_store import ObjectStore
 from tests.sync.crashes.fake_connection import FakeConnection
-from tests.sync.crashes.killed_connection import KilledConnection
-from tests.sync.crashes.spark_connections import CommandLine, processes_with
-from tests.sync.crashes.test_object_store import ObjectStoreConnection
-from tests.sync.shop import until
+from tests.sync.crashes.spark_connections import CommandLine, running_command_line
+from tests.sync.crashes.test_object_store import ObjectStoreConnection, sync_killed_twice
 
 pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(900)]
 
-_MARK = ("AIRBYTE_PROTO_TEST", uuid4().hex)
 _TOKEN_SECONDS, _CREDENTIAL_SECONDS = 3.0, 6.0
 
 
@@ -57,23 +53,15 @@ def vending(object_store: ObjectStore, tmp_path: Path) -> Iterator[VendingCatalo
 
 @pytest.fixture
 def command_line() -> Iterator[CommandLine]:
-    runner = CommandLine({**dict([_MARK]), "AWS_EC2_METADATA_DISABLED": "true"})
-    yield runner
-    runner.close()
-    until(lambda: not any(processes_with(_MARK)), "the end of every JVM and connector")
+    with running_command_line(AWS_EC2_METADATA_DISABLED="true") as runner:
+        yield runner
 
 
 def test_syncs_that_are_killed_lose_and_double_nothing_and_write_no_secret(
     command_line: CommandLine, vending: VendingCatalog, tmp_path: Path
 ) -> None:
     connection = VendedConnection(tmp_path / "home", vending)
-    killed = KilledConnection(command_line, connection, "append", "stream")
-    killed.add_records()
-    killed.sync_killed(("stage.file_closed", 2))
-    assert connection.loose_files() != []
-    killed.sync_killed(("table.committed", 1))
-    killed.sync_to_end()
-    assert connection.column("users") == list(range(killed.records["users"]))
+    sync_killed_twice(command_line, connection)
     assert json.loads(connection.report_file.read_text())["status"] == "complete"
     written = connection.written()
     assert not [secret for secret in vending.secrets if secret in written]

@@ -88,29 +88,8 @@ def at_once(keys: Sequence[str], sync: Callable[[str], SyncReport]) -> list[Sync
         return list(pool.map(sync, keys))
 
 
-@pytest.mark.parametrize("kept_in", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def test_ten_partitions_at_once_are_exact_twice(kept_in: str, shop: OpenShop, request: pytest.FixtureRequest) -> None:
-    place = shop_kept_in(kept_in, shop(write="append_dedup", max_bytes=1), request)
-    place.more["parallel"] = 10
-    options = RunOptions(threading.Event(), lease_wait_seconds=60)
-    for turn in (1, 2):
-        place.program = meeting(place.folder / str(turn), len(KEYS))
-        counts = {key: number + 5 * turn for number, key in enumerate(KEYS)}
-        offered(place, counts)
-        reports = at_once(KEYS, lambda key: place.sync(SyncRequest(slice=Slice(key)), options))
-        assert [report.status for report in reports] == [SyncStatus.COMPLETE] * len(KEYS)
-        assert ids(place) == {key: list(range(count)) for key, count in counts.items()}
-        assert ids(place, "orders") == {key: list(range(count + 1)) for key, count in counts.items()}
-        assert set(states(place)) == set(KEYS)
-        assert place.store.current_leases("shop") == []
-        assert place.loose_files() == []
-
-
-@pytest.mark.nightly
-def test_partitions_at_once_are_exact_on_executors(shop: OpenShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, keys = shop(write="append_dedup", max_bytes=1), KEYS[:4]
-    monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(place.folder / "executor"))
-    place.more |= {"parallel": len(keys), "run_on": "executors"}
+def syncs_at_once_twice(place: Shop, keys: Sequence[str]) -> None:
+    """Syncs partitions at once, then more of the same, and fails unless each time all that was offered is there."""
     options = RunOptions(threading.Event(), lease_wait_seconds=60)
     for turn in (1, 2):
         place.program = meeting(place.folder / str(turn), len(keys))
@@ -119,9 +98,25 @@ def test_partitions_at_once_are_exact_on_executors(shop: OpenShop, monkeypatch: 
         reports = at_once(keys, lambda key: place.sync(SyncRequest(slice=Slice(key)), options))
         assert [report.status for report in reports] == [SyncStatus.COMPLETE] * len(keys)
         assert ids(place) == {key: list(range(count)) for key, count in counts.items()}
+        assert ids(place, "orders") == {key: list(range(count + 1)) for key, count in counts.items()}
         assert set(states(place)) == set(keys)
         assert place.store.current_leases("shop") == []
         assert place.loose_files() == []
+
+
+@pytest.mark.parametrize("kept_in", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_ten_partitions_at_once_are_exact_twice(kept_in: str, shop: OpenShop, request: pytest.FixtureRequest) -> None:
+    place = shop_kept_in(kept_in, shop(write="append_dedup", max_bytes=1), request)
+    place.more["parallel"] = 10
+    syncs_at_once_twice(place, KEYS)
+
+
+@pytest.mark.nightly
+def test_partitions_at_once_are_exact_on_executors(shop: OpenShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, keys = shop(write="append_dedup", max_bytes=1), KEYS[:4]
+    monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(place.folder / "executor"))
+    place.more |= {"parallel": len(keys), "run_on": "executors"}
+    syncs_at_once_twice(place, keys)
 
 
 @pytest.mark.nightly

@@ -114,6 +114,26 @@ class CatalogConformance(NewTable):
         assert names(bench.read(target)) == [(1, "a"), (2, "b")]
 
 
+class ObjectStoreConformance(CatalogConformance):
+    """With the parts that depend on where files lie: deletes, a load that is sent twice, a file that is gone."""
+
+    test_upserted = TableWriterConformance.test_an_upsert_replaces_rows_of_the_same_key
+    test_positions = TableWriterConformance.test_position_deletes_take_out_duplicates_of_the_same_load
+    test_once = TableWriterConformance.test_a_load_lands_once
+    test_gone = TableWriterConformance.test_a_file_that_is_gone_is_an_error_and_nothing_lands
+
+    @pytest.mark.parametrize("merge", [MergeMode.COPY_ON_WRITE, MergeMode.POSITIONS])
+    def test_merged(self, merge: MergeMode, bench: Bench) -> None:
+        target = bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",), merge=merge))
+        for number, ids in enumerate(((1, 2, 3), (2, 2))):
+            load = part(target, WriteMode.APPEND_DEDUP, [{"id": each, "name": f"n{number}"} for each in ids])
+            files = (*load.files, position_deletes(target, load.files[0], 0)) if number else load.files
+            copied = msgspec.structs.replace(load, files=files, merge=merge)
+            committed = bench.writer.commit(f"l{number}", copied)
+        assert names(bench.read(target)) == [(1, "n0"), (2, "n1"), (3, "n0")]
+        assert committed.totals is not None and committed.totals.delete_files == 0
+
+
 @pytest.fixture(scope="session")
 def sqlite_bench(spark: SparkSession, spark_settings: SparkSettings, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     folder = tmp_path_factory.mktemp("sqlite")
@@ -214,26 +234,10 @@ class TestCatalogOfARestServer(CatalogConformance):
     "test_gone",
     "test_merged[positions]",
 )
-class TestTablesInS3(CatalogConformance):
-    test_upserted = TableWriterConformance.test_an_upsert_replaces_rows_of_the_same_key
-    test_positions = TableWriterConformance.test_position_deletes_take_out_duplicates_of_the_same_load
-    test_once = TableWriterConformance.test_a_load_lands_once
-    test_gone = TableWriterConformance.test_a_file_that_is_gone_is_an_error_and_nothing_lands
-
+class TestTablesInS3(ObjectStoreConformance):
     @pytest.fixture
     def bench(self, s3_bench: Bench) -> Bench:
         return s3_bench
-
-    @pytest.mark.parametrize("merge", [MergeMode.COPY_ON_WRITE, MergeMode.POSITIONS])
-    def test_merged(self, merge: MergeMode, bench: Bench) -> None:
-        target = bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",), merge=merge))
-        for number, ids in enumerate(((1, 2, 3), (2, 2))):
-            load = part(target, WriteMode.APPEND_DEDUP, [{"id": each, "name": f"n{number}"} for each in ids])
-            files = (*load.files, position_deletes(target, load.files[0], 0)) if number else load.files
-            copied = msgspec.structs.replace(load, files=files, merge=merge)
-            committed = bench.writer.commit(f"l{number}", copied)
-        assert names(bench.read(target)) == [(1, "n0"), (2, "n1"), (3, "n0")]
-        assert committed.totals is not None and committed.totals.delete_files == 0
 
 
 def refused(spark_settings: SparkSettings, warehouse: str, **properties: str) -> ConfigError:

@@ -4,7 +4,6 @@ import pickle
 import time
 from collections.abc import Iterator
 
-import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -12,17 +11,16 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
-from dagster_airbyte_proto.model import MergeMode, WriteMode
+from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from tests.conformance.table_rows import SCHEMA, Bench, names, part, part_of, position_deletes, put, staged, table_name
-from tests.conformance.table_writer import TableWriterConformance
+from tests.conformance.table_rows import SCHEMA, Bench, names, part_of, put, staged, table_name
 from tests.support.catalogs import rest_catalog
 from tests.support.catalogs.vending_catalog import SECRET, VendingCatalog, running_vending_catalog
 from tests.support.object_store import ObjectStore
-from tests.tables.iceberg.test_catalogs import CatalogConformance, bench_of, settings_of
+from tests.tables.iceberg.test_catalogs import ObjectStoreConformance, bench_of, settings_of
 
 pytestmark = pytest.mark.spark
 
@@ -62,26 +60,10 @@ def _no_rights_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.everyday("test_tables_are_cared_for_and_taken_back")
-class TestTablesWithVendedCredentials(CatalogConformance):
-    test_upserted = TableWriterConformance.test_an_upsert_replaces_rows_of_the_same_key
-    test_positions = TableWriterConformance.test_position_deletes_take_out_duplicates_of_the_same_load
-    test_once = TableWriterConformance.test_a_load_lands_once
-    test_gone = TableWriterConformance.test_a_file_that_is_gone_is_an_error_and_nothing_lands
-
+class TestTablesWithVendedCredentials(ObjectStoreConformance):
     @pytest.fixture
     def bench(self, vending_bench: Bench) -> Bench:
         return vending_bench
-
-    @pytest.mark.parametrize("merge", [MergeMode.COPY_ON_WRITE, MergeMode.POSITIONS])
-    def test_merged(self, merge: MergeMode, bench: Bench) -> None:
-        target = bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",), merge=merge))
-        for number, ids in enumerate(((1, 2, 3), (2, 2))):
-            load = part(target, WriteMode.APPEND_DEDUP, [{"id": each, "name": f"n{number}"} for each in ids])
-            files = (*load.files, position_deletes(target, load.files[0], 0)) if number else load.files
-            copied = msgspec.structs.replace(load, files=files, merge=merge)
-            committed = bench.writer.commit(f"l{number}", copied)
-        assert names(bench.read(target)) == [(1, "n0"), (2, "n1"), (3, "n0")]
-        assert committed.totals is not None and committed.totals.delete_files == 0
 
     @pytest.mark.usefixtures("_short_lives")
     def test_expired(self, bench: Bench, vending: VendingCatalog) -> None:
