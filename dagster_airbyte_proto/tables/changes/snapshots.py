@@ -1,6 +1,7 @@
 """The snapshots of the tables that pushes read: the newest one, its tag, and the changes since an older one.
 
 A table is Iceberg's or Delta's, in any catalog of the session. Views, and tables of other formats, have no snapshots.
+A session of Spark Connect reads the log of an Iceberg table and tags it, but has no list of a snapshot's files.
 """
 
 from collections.abc import Iterator
@@ -15,8 +16,12 @@ from dagster_airbyte_proto.tables.changes.change_feed import FeedChanges
 from dagster_airbyte_proto.tables.changes.data_files import DataFileChanges
 from dagster_airbyte_proto.tables.changes.row_events import ChangeFinder, EventsWanted, NoCommonHistory, RowEvents
 from dagster_airbyte_proto.tables.delta.jvm import JavaDelta
+from dagster_airbyte_proto.tables.iceberg.connect.remote_table import open_remote_table
 from dagster_airbyte_proto.tables.iceberg.handle import open_table, table_errors
-from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.iceberg.log import TableLog
+from dagster_airbyte_proto.tables.remote_sessions import is_remote
+from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS, first_line
+from dagster_airbyte_proto.tables.sql_names import quoted
 
 
 class _Described(NamedTuple):
@@ -30,13 +35,12 @@ def newest_snapshot(session: SparkSession, table: str) -> TableSnapshot | None:
     with table_errors(f"looking for the newest snapshot of {table}"):
         described = _described(session, table)
         if described.provider == "iceberg":
-            log = open_table(session, table).log
+            log = _log(session, table)
             return TableSnapshot(
                 table, log.table_uuid, "" if log.current_snapshot_id in (None, -1) else str(log.current_snapshot_id)
             )
         if described.provider == "delta":
-            snapshot = JavaDelta(session).snapshot(described.location)
-            return TableSnapshot(table, snapshot.metadata.id, str(snapshot.version))
+            return TableSnapshot(table, *_newest_version(session, table, described.location))
         return None
 
 
@@ -46,10 +50,16 @@ def keep_snapshot(session: SparkSession, tag: str, snapshot: TableSnapshot) -> N
     with table_errors(doing):
         if not snapshot.snapshot_id or _described(session, snapshot.table).provider != "iceberg":
             return
-        table, log = open_table(session, snapshot.table)
+        log, wanted = _log(session, snapshot.table), int(snapshot.snapshot_id)
         if log.table_uuid != snapshot.table_id:
             raise TableError(doing, "the table was dropped, and another has its name")
-        known, wanted = log.refs.get(tag), int(snapshot.snapshot_id)
+        known = log.refs.get(tag)
+        if is_remote(session):
+            if known is None or known.snapshot_id != wanted:
+                moved = f"CREATE OR REPLACE TAG {quoted(tag)} AS OF VERSION {wanted}"
+                session.sql(f"ALTER TABLE {snapshot.table} {moved}")
+            return
+        table = open_table(session, snapshot.table).table
         if known is None:
             table.manageSnapshots().createTag(tag, wanted).commit()
         elif known.snapshot_id != wanted:
@@ -69,7 +79,7 @@ def changes_since(
         try:
             finder = _finder(session, until.table)
             events = finder.events(since.snapshot_id, until.snapshot_id, wanted, stack)
-        except CALL_ERRORS as error:
+        except SESSION_ERRORS as error:
             raise NoCommonHistory(first_line(error)) from error
         yield events
 
@@ -78,7 +88,23 @@ def _finder(session: SparkSession, table: str) -> ChangeFinder:
     described = _described(session, table)
     if described.provider == "delta":
         return FeedChanges(session, table, described.location)
+    if is_remote(session):
+        raise NoCommonHistory("a session of Spark Connect does not tell the files of a snapshot")
     return DataFileChanges(session, open_table(session, table))
+
+
+def _log(session: SparkSession, table: str) -> TableLog:
+    return open_remote_table(session, table).log if is_remote(session) else open_table(session, table).log
+
+
+def _newest_version(session: SparkSession, table: str, location: str) -> tuple[str, str]:
+    """The id of a Delta table and its newest version."""
+    if is_remote(session):
+        described = session.sql(f"DESCRIBE DETAIL {table}").collect()[0]
+        newest = session.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]
+        return str(described["id"]), str(newest["version"])
+    snapshot = JavaDelta(session).snapshot(location)
+    return snapshot.metadata.id, str(snapshot.version)
 
 
 def _described(session: SparkSession, table: str) -> _Described:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.tables.iceberg.log import TableLog
-from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, first_line, lacks_table
+from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS, first_line, lacks_table
 from dagster_airbyte_proto.tables.spark.jvm.java_values import use_session
 
 
@@ -93,7 +93,7 @@ def table_errors(doing: str) -> Iterator[None]:
     """Raises Java's exceptions as TableError, with the first line of their message."""
     try:
         yield
-    except CALL_ERRORS as error:
+    except SESSION_ERRORS as error:
         if lacks_table(error):
             raise TableError(doing, "there is no such table", remedy="Was it dropped, or renamed?") from error
         raise TableError(doing, first_line(error)) from error

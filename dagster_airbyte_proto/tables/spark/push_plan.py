@@ -43,7 +43,13 @@ from dagster_airbyte_proto.loads.plan_query import (
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.tables.changes.row_events import IS_GONE, STEP, EventsWanted, NoCommonHistory, RowEvents
 from dagster_airbyte_proto.tables.changes.snapshots import changes_since, keep_snapshot, newest_snapshot
-from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, first_line, log_no_raised_errors
+from dagster_airbyte_proto.tables.spark.jvm.errors import (
+    SESSION_ERRORS,
+    first_line,
+    is_server_lost,
+    log_no_raised_errors,
+)
+from dagster_airbyte_proto.tables.spark.session_copies import copy_with
 from dagster_airbyte_proto.tables.spark.unknown_names import (
     field_at_fault,
     is_missing_table,
@@ -54,7 +60,8 @@ from dagster_airbyte_proto.tables.sql_names import quoted
 
 _CURSOR, _COPIES = "_airbyte_proto_cursor", "_copies"
 _KNOWN_HASH, _KNOWN_STATUS, _KNOWN_PARTITION = "_known_hash", "_known_status", "_known_partition"
-_TIMESTAMPS_AS = "spark.sql.parquet.outputTimestampType"
+# Parquet's own form of times. Of Spark's default form others can read the years 1677 to 2262 only.
+_IN_MICROSECONDS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 _JSON_OPTIONS = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -114,15 +121,14 @@ class SparkPlanner:
         keep_snapshot(self._session, tag, snapshot)
 
     def write(self, query: PlanQuery, folder: str) -> PlannedRows:
-        with _translated(query):
-            session = _with_microseconds(self._session)
+        with _translated(query), copy_with(self._session, _IN_MICROSECONDS) as session:
             if query.since is None:
                 return _write_all(session, query, folder)
             try:
                 return _write_changes(session, query, folder)
             except NoCommonHistory as reason:
                 note = str(reason)
-            except CALL_ERRORS as error:  # Above all for files that somebody's expiry has taken meanwhile.
+            except SESSION_ERRORS as error:  # Above all for files that somebody's expiry has taken meanwhile.
                 note = first_line(error)
             return _write_all(session, query, folder)._replace(note=note)
 
@@ -368,21 +374,10 @@ def _translated(query: PlanQuery) -> Iterator[None]:
         yield
     except (ConfigError, TableError):
         raise
-    except PySparkException as error:
-        raise _refused(query, first_line(error)) from error
-    except CALL_ERRORS as error:
+    except SESSION_ERRORS as error:
+        if isinstance(error, PySparkException) and not is_server_lost(error):
+            raise _refused(query, first_line(error)) from error
         raise TableError(_doing(query), first_line(error)) from error
-
-
-def _with_microseconds(session: SparkSession) -> SparkSession:
-    """Returns a copy of the session, with its views and settings, that writes times in Parquet's own form.
-
-    Of Spark's default form others can read the years 1677 to 2262 only. The session itself stays as it is: other
-    threads may write with it.
-    """
-    copy = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
-    copy.conf.set(_TIMESTAMPS_AS, "TIMESTAMP_MICROS")
-    return copy
 
 
 def _refused(query: PlanQuery, found: str, remedy: str = "") -> ConfigError:

@@ -1,18 +1,10 @@
 """A catalog of a Connect server, as the settings of the session tell of it."""
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, cast
-
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
 from dagster_airbyte_proto.tables.spark.jvm.errors import REMOTE_ERRORS, first_line
-
-_COPY = "_airbyte_proto_copy"
-_one_at_a_time = threading.Lock()
 
 
 def check_catalog(session: SparkSession, catalog: str) -> str:
@@ -39,24 +31,3 @@ def remote_storage(session: SparkSession, catalog: str) -> Storage:
     of_catalog = {key: session.conf.get(f"spark.sql.catalog.{catalog}.{key}", None) for key in CATALOG_SETTINGS}
     of_hadoop = {key: session.conf.get(f"spark.hadoop.{key}", None) for key in HADOOP_SETTINGS}
     return Storage({key: value for key, value in {**of_catalog, **of_hadoop}.items() if value})
-
-
-@contextmanager
-def labelled(session: SparkSession, labels: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Yields a copy of the session whose writes get these snapshot properties, for the one thread that may have it.
-
-    There is one copy for each session, and it lives as long: pyspark closes a session that is no longer used when
-    Python happens to collect it, in whatever thread, and waits there for requests of all sessions. That was seen to
-    wait for itself.
-    """
-    with _one_at_a_time:
-        kept: dict[str, Any] = vars(session)
-        own = kept.get(_COPY) or kept.setdefault(_COPY, cast(Any, session).cloneSession())
-        keys = [f"spark.sql.iceberg.snapshot-property.{key}" for key in labels]
-        try:
-            for key, value in zip(keys, labels.values(), strict=True):
-                own.conf.set(key, value)
-            yield own
-        finally:
-            for key in keys:
-                own.conf.unset(key)

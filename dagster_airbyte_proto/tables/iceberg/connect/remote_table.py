@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import Storage, without_file_scheme
+from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import remote_storage
 from dagster_airbyte_proto.tables.iceberg.log import History, TableLog
 
 _LOG = msgspec.json.Decoder(TableLog)
@@ -67,6 +68,16 @@ class RemoteTable:
                 remedy="Put the warehouse into a folder that both share under the same path, or into an object store.",
             ) from error
         return gzip.decompress(content) if ".gz." in path or path.endswith(".gz") else content
+
+
+def open_remote_table(session: SparkSession, qualified: str) -> RemoteTable:
+    """Returns a table of any catalog of the server, as it is now."""
+    catalog = str(
+        session.sql(f"DESCRIBE TABLE EXTENDED {qualified}").filter("col_name = 'Name'").collect()[0]["data_type"]
+    )
+    table = RemoteTable(session, remote_storage(session, catalog.split(".")[0]), qualified)
+    table.refresh()
+    return table
 
 
 def _number(file: str) -> int:

@@ -34,7 +34,7 @@ from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, Ta
 from dagster_airbyte_proto.model import REPLACING, TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES
-from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog, labelled, remote_storage
+from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog, remote_storage
 from dagster_airbyte_proto.tables.iceberg.connect.remote_table import RemoteTable
 from dagster_airbyte_proto.tables.iceberg.connect.statements import (
     change_columns,
@@ -58,6 +58,7 @@ from dagster_airbyte_proto.tables.part_checks import check_mode, check_table_id,
 from dagster_airbyte_proto.tables.spark.jvm.errors import NO_OUTCOME, REMOTE_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession
+from dagster_airbyte_proto.tables.spark.session_copies import copy_with
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.spark.staged_part import StagedPart
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
@@ -66,8 +67,6 @@ _ATTEMPTS = 8
 _CONFLICTS = f"other writers changed the table during each of {_ATTEMPTS} attempts"
 # Not with the prefix of branches that hold generations.
 _BRANCH = re.compile(r"airbyte_merge_(?P<made_ms>[0-9]+)_[0-9a-f]+")
-# Of a table with other letters in its name, the session was seen to keep a copy of the log that a refresh left stale.
-_NAME = re.compile(r"[a-z0-9_ ]+")
 _OLD_MS = 24 * 3600 * 1000
 
 
@@ -249,7 +248,8 @@ class RemoteIcebergTables:
         session, branch = self.open_session(), f"airbyte_merge_{time.time_ns() // 1_000_000}_{uuid4().hex[:12]}"
         session.sql(f"alter table {table.qualified} create branch {branch} as of version {base.snapshot_id}")
         try:
-            with labelled(session, labels) as own:
+            properties = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in labels.items()}
+            with copy_with(session, properties) as own:
                 # It keeps copies of tables of its own, which do not know the new branch.
                 own.sql(f"refresh table {table.qualified}")
                 merge(own, f"{table.qualified}.branch_{branch}", staged)
@@ -279,8 +279,9 @@ class RemoteIcebergTables:
 
     def _target(self, requested: RequestedTable) -> TableTarget:
         doing = f"preparing table {self._qualified(requested.name)}"
-        if not all(map(_NAME.fullmatch, requested.name)):
-            found = "tables of a Connect server have names of small letters, digits, blanks and _ alone"
+        # Iceberg's cache of metadata tables takes a dot in a name for the end of it. A refresh leaves such a log stale.
+        if any("." in part for part in requested.name):
+            found = "tables of a Connect server have no dot in their name or namespace"
             remedy = "Set names: snake under destination, or rename the stream."
             raise TableError(doing, found, remedy=remedy)
         with self._table_errors(doing):

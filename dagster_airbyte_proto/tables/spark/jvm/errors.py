@@ -23,6 +23,9 @@ Asking for a frame's schema reports a lost JVM as a type that cannot be parsed (
 REMOTE_ERRORS = (PySparkException, OSError)
 """All that a request to a server of Spark Connect raises, and what reading its files does."""
 
+SESSION_ERRORS = (Py4JError, PySparkException, OSError)
+"""All that a session of either kind raises."""
+
 _CONFLICTS = {
     "org.apache.iceberg.exceptions.ValidationException",
     "org.apache.iceberg.exceptions.CommitFailedException",
@@ -105,6 +108,11 @@ def is_conflict(error: BaseException) -> bool:
 def lacks_table(error: BaseException) -> bool:
     """Returns whether the call failed because a table is not there, as Iceberg or as Spark says so."""
     return any(name.endswith("NoSuchTableException") for name, _ in _causes(error))
+
+
+def is_server_lost(error: PySparkException) -> bool:
+    """Returns whether a request to a Connect server failed and Spark named no cause of its own."""
+    return type(error).__name__ == "SparkConnectGrpcException" and not any(_causes(error))
 
 
 def log_no_raised_errors() -> None:

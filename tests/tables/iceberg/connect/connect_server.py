@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +50,18 @@ def running_server(folder: Path, *, port: int = 0) -> Iterator[ConnectServer]:
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def run_alone(script: str, *words: Path) -> "subprocess.CompletedProcess[str]":
+    """Runs Python in a process of its own, which has no session with a JVM."""
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_SECONDS,
+        env={key: value for key, value in os.environ.items() if "SPARK" not in key},
+        check=False,
+    )
 
 
 def _command(warehouse: Path, folder: Path, port: int) -> list[str]:

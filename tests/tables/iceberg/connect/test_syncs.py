@@ -1,9 +1,7 @@
 """Syncs into the tables of a Connect server, each in a process of its own, as users have it."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,7 +10,7 @@ import pytest
 
 from tests.sync.shop import Shop
 from tests.tables.iceberg.connect.conftest import Connect
-from tests.tables.iceberg.connect.connect_server import ConnectServer
+from tests.tables.iceberg.connect.connect_server import ConnectServer, run_alone
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("_functions_of_connect")]
 
@@ -24,7 +22,6 @@ home, connection, settings = sys.argv[1:]
 report = sync(Connection.from_file(Path(connection)), home=home, settings=Path(settings))
 print(json.dumps(report.as_json()), flush=True)
 """
-_PATIENCE_SECONDS = 120.0
 
 
 class RemoteShop(Shop):
@@ -39,15 +36,7 @@ class RemoteShop(Shop):
         self.more = {"destination": {"namespace": self.namespace}}
 
     def run(self) -> subprocess.CompletedProcess[str]:
-        words = [str(self.home), str(self.connection_file), str(self.home / "settings.yaml")]
-        return subprocess.run(
-            [sys.executable, "-c", _SYNC, *words],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_SECONDS,
-            env={key: value for key, value in os.environ.items() if "SPARK" not in key},
-            check=False,
-        )
+        return run_alone(_SYNC, self.home, self.connection_file, self.home / "settings.yaml")
 
     def synced(self) -> dict[str, Any]:
         ended = self.run()

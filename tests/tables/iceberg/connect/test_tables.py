@@ -19,11 +19,10 @@ class TestTables(TableWriterConformance, WitnessConformance, SlicedTableConforma
     def bench(self, connected_bench: Bench) -> Bench:
         return connected_bench
 
-    @pytest.mark.parametrize("odd", ["select", "1"])
+    @pytest.mark.parametrize("odd", ["Sp ace, B\u00fccher \u66f8, tick`ed, quo'te\"d", "select", "1"])
     def test_odd_names_are_names(self, bench: Bench, odd: str) -> None:
         super().test_odd_names_are_names(bench, odd)
 
-    @pytest.mark.parametrize("odd", ["Users", "dot.ted", "b\u00fccher"])
-    def test_names_that_are_not_told_apart_from_others_are_refused(self, bench: Bench, odd: str) -> None:
+    def test_a_name_with_a_dot_is_refused(self, bench: Bench) -> None:
         with pytest.raises(TableError, match="names: snake"):
-            bench.writer.prepare(TableSpec(TableName("shop", odd), SCHEMA))
+            bench.writer.prepare(TableSpec(TableName("shop", "dot.ted"), SCHEMA))
