@@ -12,9 +12,9 @@ from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
+    from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
+    from dagster_airbyte_proto.tables.iceberg.care.rewind import IcebergRewinder
     from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
-    from dagster_airbyte_proto.tables.iceberg.rewind import IcebergRewinder
     from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
     from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -59,7 +59,7 @@ class IcebergFormat:
         return IcebergTables(session or start_session(settings), settings, labels=dict(labels or {}))
 
     def care(self, tables: "IcebergTables | RemoteIcebergTables") -> "IcebergCare":
-        from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
+        from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
         from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 
         if not isinstance(tables, IcebergTables):
@@ -69,7 +69,7 @@ class IcebergFormat:
     def rewinder(self, tables: "IcebergTables | RemoteIcebergTables") -> "IcebergRewinder":
         if tables.abilities.is_remote:
             raise needs_jvm("taking tables back", "their rewinds")
-        from dagster_airbyte_proto.tables.iceberg.rewind import IcebergRewinder
+        from dagster_airbyte_proto.tables.iceberg.care.rewind import IcebergRewinder
 
         return IcebergRewinder(tables.open_session(), tables.catalog)
 

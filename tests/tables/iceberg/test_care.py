@@ -18,8 +18,8 @@ from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarg
 from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles
 from dagster_airbyte_proto.tables.formats import rewinder_of
-from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
-from dagster_airbyte_proto.tables.iceberg.compaction import Compaction, TableChanged
+from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction, TableChanged
+from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
 from tests.conformance.table_branches import BRANCH, branch_part

@@ -18,7 +18,7 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import MergeMode, WriteMode
 from dagster_airbyte_proto.tables.care import ProtectedFiles
 from dagster_airbyte_proto.tables.formats import rewinder_of
-from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
+from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import spark_config, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.model import PlannedStream, TableName, WriteMode
-from dagster_airbyte_proto.tables.iceberg.compaction import Compaction
+from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.tables.partitioned_rows import land, parted, row

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import Ordering, PlannedStream, Shaping, SortField, WriteMode
-from dagster_airbyte_proto.tables.iceberg.compaction import Compaction
+from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
 from tests.conformance.table_rows import SCHEMA, table_name

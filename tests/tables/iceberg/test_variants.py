@@ -10,7 +10,7 @@ from dagster_airbyte_proto.loads.load import BranchPosition
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import MergeMode, WriteMode
 from dagster_airbyte_proto.schema.columns import VARIANT
-from dagster_airbyte_proto.tables.iceberg.compaction import Compaction
+from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
 from tests.conformance.table_rows import SCHEMA, Bench, part_of, position_deletes, put, table_name

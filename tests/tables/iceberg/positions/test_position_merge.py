@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import MergeMode, Shaping, WriteMode
-from dagster_airbyte_proto.tables.iceberg.compaction import Compaction
+from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings

@@ -24,10 +24,10 @@ from dagster_airbyte_proto.tables.care import (
     TableHistory,
 )
 from dagster_airbyte_proto.tables.iceberg.branches import own_snapshots
-from dagster_airbyte_proto.tables.iceberg.compaction import COMPACTION, Compaction
+from dagster_airbyte_proto.tables.iceberg.care.compaction import COMPACTION, Compaction
+from dagster_airbyte_proto.tables.iceberg.care.rewind import VERSION
 from dagster_airbyte_proto.tables.iceberg.handle import FullTableLog, open_table, spark_actions, table_errors
 from dagster_airbyte_proto.tables.iceberg.log import LOAD_ID, Snapshot, lineage
-from dagster_airbyte_proto.tables.iceberg.rewind import VERSION
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
 from dagster_airbyte_proto.tables.spark.session import query

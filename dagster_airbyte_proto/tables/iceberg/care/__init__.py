@@ -1,0 +1,1 @@
+"""The care of Iceberg tables: facts, history, compaction, expiry, orphan files and rewinds."""
