@@ -89,7 +89,8 @@ class PlannedRows(NamedTuple):
     """The numbers that Spark counted while it wrote a plan.
 
     `rows` are those that it looked at: all of the origin, unless `has_compared_all` is false. `delivered` are those
-    that the destination had before. `note` says why all rows were compared where only the changes were asked for.
+    that the destination had before. `written` are those in the plan's folder, None where nobody counted them. `note`
+    says why all rows were compared where only the changes were asked for.
     """
 
     rows: int
@@ -97,6 +98,7 @@ class PlannedRows(NamedTuple):
     cursor: str | None = None
     has_compared_all: bool = True
     note: str | None = None
+    written: int | None = None
 
 
 def lacking_column(query: PlanQuery, column: str, columns: Sequence[str]) -> ConfigError:

@@ -248,6 +248,7 @@ def _sealed(
     changed = sum(int(pc.sum(pc.equal(each, RowChange.CHANGED.value)).as_py() or 0) for each in changes)
     written = sum(file.rows for file in files)
     removed = sum(file.rows for file in removal_files)
+    _check_all_found(query, folder, planned, written + removed)
     return SealedPlan(
         plan_id=folder.rpartition("/")[2],
         connection=context.delivery.connection.name,
@@ -262,6 +263,18 @@ def _sealed(
         generation_id=context.delivery.sync_id,
         partition=context.request.partition_key,
     )
+
+
+def _check_all_found(query: PlanQuery, folder: str, planned: PlannedRows, found: int) -> None:
+    """Raises TableError if Spark wrote rows where this machine does not see them: they would never be sent."""
+    if planned.written is not None and found < planned.written:
+        raise TableError(
+            f"planning the rows of {query.table or 'a query'}",
+            f"Spark wrote {planned.written:,} rows to {folder}, and this machine finds {found:,} there",
+            remedy="Executors and a Connect server must write to the same folder: put the home folder (--home), or for "
+            "a push that compares keys the warehouse, where all machines reach it.",
+            stream=query.stream,
+        )
 
 
 def _counts(query: PlanQuery, planned: PlannedRows, written: int, changed: int, removed: int) -> PlannedCounts:

@@ -12,7 +12,7 @@ from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
+    from dagster_airbyte_proto.tables.care import TableCare
     from dagster_airbyte_proto.tables.iceberg.care.rewind import IcebergRewinder
     from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
     from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
@@ -58,13 +58,15 @@ class IcebergFormat:
 
         return IcebergTables(session or start_session(settings), settings, labels=dict(labels or {}))
 
-    def care(self, tables: "IcebergTables | RemoteIcebergTables") -> "IcebergCare":
+    def care(self, tables: "IcebergTables | RemoteIcebergTables") -> "TableCare":
         from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
         from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 
-        if not isinstance(tables, IcebergTables):
-            raise needs_jvm("looking after tables", "their inspection, compaction and expiry")
-        return IcebergCare(tables)
+        if isinstance(tables, IcebergTables):
+            return IcebergCare(tables)
+        from dagster_airbyte_proto.tables.iceberg.connect.care import RemoteIcebergCare
+
+        return RemoteIcebergCare(tables)
 
     def rewinder(self, tables: "IcebergTables | RemoteIcebergTables") -> "IcebergRewinder":
         if tables.abilities.is_remote:

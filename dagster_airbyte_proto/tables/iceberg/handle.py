@@ -1,7 +1,7 @@
 """Opens an Iceberg table for care: its Java object, and its metadata with the log of what readers saw; and reads single
 files of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -11,22 +11,9 @@ from py4j.protocol import STATIC_PREFIX
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.tables.iceberg.log import TableLog
+from dagster_airbyte_proto.tables.iceberg.log import FullTableLog
 from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS, first_line, lacks_table
 from dagster_airbyte_proto.tables.spark.jvm.java_values import use_session
-
-
-class _SnapshotLogEntry(msgspec.Struct, frozen=True, rename="kebab"):
-    snapshot_id: int
-    timestamp_ms: int
-
-
-class FullTableLog(TableLog, frozen=True, rename="kebab"):
-    """A table's metadata, with its properties and the snapshots that readers saw, oldest first."""
-
-    snapshot_log: tuple[_SnapshotLogEntry, ...] = ()
-    properties: Mapping[str, str] = {}
-
 
 _LOG = msgspec.json.Decoder(FullTableLog)
 

@@ -20,6 +20,8 @@ from dagster_airbyte_proto.schema.replacement import field_ids
 from dagster_airbyte_proto.tables.part_checks import check_partitioning, check_slice
 from dagster_airbyte_proto.tables.sql_names import text_literal
 
+COMPACTION = "airbyte-proto.compaction"
+REWOUND_AT = "airbyte-proto.rewound-at-version"
 LOAD_ID = "airbyte-proto.load-id"
 CONNECTION = "airbyte-proto.connection"
 HIGH_WATER_MARK = "airbyte-proto.newest"
@@ -210,6 +212,18 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
         fields = next(spec.fields for spec in self.partition_specs if spec.spec_id == self.default_spec_id)
         # Format 1 keeps a dropped field in the spec, with the transform `void`.
         return tuple(field for field in fields if field.transform != "void")
+
+
+class _SnapshotLogEntry(msgspec.Struct, frozen=True, rename="kebab"):
+    snapshot_id: int
+    timestamp_ms: int
+
+
+class FullTableLog(TableLog, frozen=True, rename="kebab"):
+    """A table's metadata, with its properties and the snapshots that readers saw, oldest first."""
+
+    snapshot_log: tuple[_SnapshotLogEntry, ...] = ()
+    properties: Mapping[str, str] = {}
 
 
 class History:

@@ -141,18 +141,18 @@ def _write_all(session: SparkSession, query: PlanQuery, folder: str) -> PlannedR
             found = rows.withColumn(CHANGE, f.lit(RowChange.ADDED.value))
         else:
             found = _changed(rows, _delivered(session, query), query)
-        found.drop(_COPIES, _CURSOR).write.mode("overwrite").parquet(f"{folder}/rows")
+        written = _write(found.drop(_COPIES, _CURSOR), f"{folder}/rows")
         seen: dict[str, Any] = counts.get
         delivered = 0
         if query.finds_removed and query.delivered is not None:
             there = _there(_delivered(session, query), query).observe(removed, f.count(f.lit(1)).alias("delivered"))
             gone = there.join(_mapped(session, query).select(*_keys(query)), list(query.keys), "left_anti")
-            gone.select(*_keys(query)).write.mode("overwrite").parquet(f"{folder}/removed")
+            written += _write(gone.select(*_keys(query)), f"{folder}/removed")
             delivered = int(removed.get["delivered"])
         if seen["without_key"] or seen["copies"]:
             raise _refused_keys(_mapped(session, query), query, seen)
         cursor = seen["cursor"]
-        return PlannedRows(int(seen["rows"]), delivered, None if cursor is None else str(cursor))
+        return PlannedRows(int(seen["rows"]), delivered, None if cursor is None else str(cursor), written=written)
 
 
 def _write_changes(session: SparkSession, query: PlanQuery, folder: str) -> PlannedRows:
@@ -171,19 +171,25 @@ def _write_changes(session: SparkSession, query: PlanQuery, folder: str) -> Plan
         keys = last.select(*_keys(query)).distinct()
         known = delivered.join(f.broadcast(keys) if is_small else keys, list(query.keys), "left_semi")
         known = stack.enter_context(_computed_once(known, is_small=is_small))
-        _changed(rows, known, query).drop(_COPIES).write.mode("overwrite").parquet(f"{folder}/rows")
+        written = _write(_changed(rows, known, query).drop(_COPIES), f"{folder}/rows")
         seen: dict[str, Any] = counts.get
         if seen["without_key"] or seen["copies"]:
             raise _refused_keys(last.filter(~f.col(IS_GONE)), query, seen)
         had = 0
         if query.finds_removed:
             gone = last.filter(IS_GONE).select(*_keys(query)).join(_there(known, query), list(query.keys), "left_semi")
-            removed = Observation("removed")
-            gone = gone.distinct().observe(removed, f.count(f.lit(1)).alias("rows"))
-            gone.write.mode("overwrite").parquet(f"{folder}/removed")
-            if removed.get["rows"]:
+            removed = _write(gone.distinct(), f"{folder}/removed")
+            written += removed
+            if removed:
                 had = _there(delivered, query).count()
-        return PlannedRows(int(seen["rows"]), had, has_compared_all=False)
+        return PlannedRows(int(seen["rows"]), had, has_compared_all=False, written=written)
+
+
+def _write(rows: DataFrame, folder: str) -> int:
+    """Writes rows as Parquet and returns their number."""
+    written = Observation("written")
+    rows.observe(written, f.count(f.lit(1)).alias("rows")).write.mode("overwrite").parquet(folder)
+    return int(written.get["rows"])
 
 
 @contextmanager

@@ -62,7 +62,9 @@ class FolderPlanner:
         ]
         found = mapped.append_column(HASH, pa.array(hashes, pa.int64()))
         found = found.append_column(CHANGE, pa.array(changes, pa.string()))
-        _write(found.filter(pa.array([change is not None for change in changes], pa.bool_())), Path(folder, "rows"))
+        to_send = found.filter(pa.array([change is not None for change in changes], pa.bool_()))
+        _write(to_send, Path(folder, "rows"))
+        written = to_send.num_rows
         partition = query.partition.key if query.partition else None
         there = {
             key: row
@@ -73,8 +75,9 @@ class FolderPlanner:
             gone = [dict(zip(query.keys, key, strict=True)) for key in there if key not in set(keys)]
             schema = pa.schema([mapped.schema.field(key) for key in query.keys])
             _write(pa.Table.from_pylist(gone, schema), Path(folder, "removed"))
+            written += len(gone)
         note = None if query.since is None else "folder tables keep no snapshots"
-        return PlannedRows(len(rows), len(there), self._greatest(query), note=note)
+        return PlannedRows(len(rows), len(there), self._greatest(query), note=note, written=written)
 
     def _mapped(self, query: PlanQuery) -> pa.Table:
         table = _without_own(self._in_partition(self._after_cursor(query), query))

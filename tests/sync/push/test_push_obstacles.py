@@ -10,6 +10,7 @@ from dagster_airbyte_proto.errors import ProtoError, StagingError, StateConflict
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
+from dagster_airbyte_proto.testing.folder.planner import FolderPlanner
 from tests.sync.push.pushed_table import PushedTable, is_removal, person
 from tests.sync.read.test_failures import mounted
 
@@ -53,6 +54,24 @@ def test_a_destination_that_fills_its_disk_has_taken_nothing(table: PushedTable)
     del table.config["path"]
     assert table.contacts().acknowledged == 23
     assert table.held().keys() == table.delivered().keys() == set(range(1, 24))
+
+
+@pytest.mark.parametrize("changes", ["cursor", "diff"])
+def test_rows_that_spark_wrote_where_we_do_not_see_them_are_missed(
+    quick_folder: Path, monkeypatch: pytest.MonkeyPatch, changes: str
+) -> None:
+    """As executors on other machines do it with a folder that is not shared."""
+    table = PushedTable(quick_folder)
+    table.push |= {"changes": changes} | ({"cursor": "id"} if changes == "cursor" else {})
+    table.fill([person(number) for number in range(1, 24)])
+    with monkeypatch.context() as patched:
+        write = FolderPlanner.write
+        patched.setattr(FolderPlanner, "write", lambda self, query, folder: write(self, query, f"{folder}-elsewhere"))
+        report = table.contacts()
+    assert (report.status, report.sent) == ("failed", 0)
+    assert "Spark wrote 23 rows to" in (report.error or "")
+    assert "this machine finds 0 there" in (report.error or "")
+    assert table.contacts().acknowledged == 23
 
 
 def test_a_lease_whose_end_cannot_be_stored_is_told(table: PushedTable) -> None:

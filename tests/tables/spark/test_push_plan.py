@@ -76,7 +76,7 @@ def test_every_row_is_new_where_nothing_is_delivered(plans: _Plans) -> None:
     assert {row[CHANGE] for row in rows.values()} == {"added"}
     assert rows[1]["at"].year == 1500
     assert rows[1]["at"].microsecond == 1
-    assert plans.counted == PlannedRows(3)
+    assert plans.counted == PlannedRows(3, written=3)
 
 
 def test_only_what_differs_is_sent_and_null_is_a_value(plans: _Plans) -> None:
@@ -94,7 +94,7 @@ def test_only_what_differs_is_sent_and_null_is_a_value(plans: _Plans) -> None:
         key: row[CHANGE] for key, row in plans.write(_query(added, delivered=table, finds_removed=True)).items()
     } == {4: "added"}
     assert plans.removed() == [{"id": 3}]
-    assert plans.counted == PlannedRows(3, 3)
+    assert plans.counted == PlannedRows(3, 3, written=2)
     assert plans.write(_query(swapped, delivered=table, sends_changed=False)) == {}
     assert len(plans.write(_query(delivered=table, fingerprint="another"))) == 3
 
@@ -202,7 +202,7 @@ def test_a_partition_is_compared_with_what_was_delivered_in_it(plans: _Plans, sp
     delivered.write.mode("overwrite").saveAsTable("delivered_days")
     assert plans.write(monday._replace(delivered="delivered_days")) == {}
     assert plans.removed() == [{"id": 4}]
-    assert plans.counted == PlannedRows(2, 3)
+    assert plans.counted == PlannedRows(2, 3, written=1)
     tuesday = monday._replace(partition=PushedPartition("2026-11-02", "day"), delivered="delivered_days")
     assert plans.write(tuesday).keys() == {3}
     assert plans.removed() == [{"id": 5}]

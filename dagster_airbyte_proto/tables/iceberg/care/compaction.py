@@ -24,11 +24,10 @@ from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.tables.care import CompactionResult
 from dagster_airbyte_proto.tables.iceberg.handle import open_table, spark_actions, table_errors
 from dagster_airbyte_proto.tables.iceberg.layout import ordered_rewrite
-from dagster_airbyte_proto.tables.iceberg.log import Snapshot, TableLog, lineage
+from dagster_airbyte_proto.tables.iceberg.log import COMPACTION, Snapshot, TableLog, lineage
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, is_conflict
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
 
-COMPACTION = "airbyte-proto.compaction"
 _ATTEMPTS = 8
 
 

@@ -33,13 +33,12 @@ from dagster_airbyte_proto.schema.columns import null_array
 from dagster_airbyte_proto.schema.replacement import field_ids
 from dagster_airbyte_proto.tables.care import PastRewind, TablePast
 from dagster_airbyte_proto.tables.iceberg.handle import OpenedTable, open_table, table_errors
-from dagster_airbyte_proto.tables.iceberg.log import LOAD_ID, Snapshot, TableLog, lineage
+from dagster_airbyte_proto.tables.iceberg.log import LOAD_ID, REWOUND_AT, Snapshot, TableLog, lineage
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted
 
 REWOUND_TO = "airbyte-proto.rewound-to"
-VERSION = "airbyte-proto.rewound-at-version"
 _NOTHING = "nothing"
 _BRANCH = "airbyte-proto-rewinding"
 _ATTEMPTS = 8
@@ -57,8 +56,8 @@ class IcebergRewinder:
         _, log = self._read(name, f"reading the log of table {name}")
         # The snapshots of a rewind that was refused, or whose process died, stay in the log until they expire.
         shown = {each.snapshot_id for each in log.snapshot_log}
-        rewound = [each for each in log.snapshots if VERSION in each.summary and each.snapshot_id in shown]
-        rewinds = {int(each.summary[VERSION]): str(each.snapshot_id) for each in rewound}
+        rewound = [each for each in log.snapshots if REWOUND_AT in each.summary and each.snapshot_id in shown]
+        rewinds = {int(each.summary[REWOUND_AT]): str(each.snapshot_id) for each in rewound}
         ids = tuple(str(each.snapshot_id) for each in log.snapshots)
         current = str(log.current_snapshot_id) if _current(log) else None
         return TablePast(current, ids, tuple(PastRewind(version, at) for version, at in sorted(rewinds.items())))
@@ -68,7 +67,7 @@ class IcebergRewinder:
         table, log = self._read(name, doing)
         if _already_shows(log, snapshot_id):
             return False
-        labels = {REWOUND_TO: snapshot_id or _NOTHING, VERSION: str(version)}
+        labels = {REWOUND_TO: snapshot_id or _NOTHING, REWOUND_AT: str(version)}
         try:
             schema_id = None
             if snapshot_id is None:

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import Storage, without_file_scheme
 from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import remote_storage
-from dagster_airbyte_proto.tables.iceberg.log import History, TableLog
+from dagster_airbyte_proto.tables.iceberg.log import FullTableLog, History
 
-_LOG = msgspec.json.Decoder(TableLog)
+_LOG = msgspec.json.Decoder(FullTableLog)
 _VERSION = re.compile(r"[0-9]+")
 
 
@@ -34,7 +34,7 @@ class RemoteTable:
         self._session, self._storage = session, storage
         self.qualified = qualified
         self._read = _Read("", History(None, {}, 0, None))
-        self.log: TableLog
+        self.log: FullTableLog
 
     def refresh(self) -> History:
         """Returns the table's history as it is now. Raises what Spark raises where there is no such table."""

@@ -121,3 +121,10 @@ def _fields(columns: IcebergSchema, separator: str) -> str:
 
 def _comment(field: IcebergSchema) -> str:
     return f" comment {text_literal(str(field['doc']))}" if "doc" in field else ""
+
+
+def procedure_call(catalog: str, procedure: str, table: str, **arguments: str) -> str:
+    """Returns the call of one of Iceberg's procedures for a table. The arguments are texts of SQL."""
+    name = table.removeprefix(f"{quoted(catalog)}.")
+    given = {"table": text_literal(name), **arguments}
+    return f"call {quoted(catalog)}.system.{procedure}({', '.join(f'{key} => {text}' for key, text in given.items())})"

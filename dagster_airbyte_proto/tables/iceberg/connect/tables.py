@@ -40,6 +40,7 @@ from dagster_airbyte_proto.tables.iceberg.connect.statements import (
     change_columns,
     create_table,
     order_by,
+    procedure_call,
     rename_columns,
 )
 from dagster_airbyte_proto.tables.iceberg.connect.writes import insert, merge
@@ -254,10 +255,8 @@ class RemoteIcebergTables:
                 own.sql(f"refresh table {table.qualified}")
                 merge(own, f"{table.qualified}.branch_{branch}", staged)
             # Iceberg moves it only forward: `main` must still be an ancestor of the branch, which only `base` is.
-            session.sql(
-                f"call {quoted(self.catalog)}.system.fast_forward(table => "
-                f"{text_literal('.'.join(table.qualified.split('.')[1:]))}, branch => 'main', to => '{branch}')"
-            )
+            moved = {"branch": "'main'", "to": text_literal(branch)}
+            session.sql(procedure_call(self.catalog, "fast_forward", table.qualified, **moved))
         finally:
             self._drop(table, branch)
 

@@ -2,9 +2,12 @@
 
 import pytest
 
-from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.care import TableCare
+from dagster_airbyte_proto.tables.formats import rewinder_of
+from tests.conformance.table_care import CaredForTableConformance
 from tests.conformance.table_rows import SCHEMA, Bench
 from tests.conformance.table_slices import SlicedTableConformance
 from tests.conformance.table_witness import WitnessConformance
@@ -14,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("_functions_of_connect"
 
 
 @pytest.mark.nightly
-class TestTables(TableWriterConformance, WitnessConformance, SlicedTableConformance):
+class TestTables(TableWriterConformance, WitnessConformance, SlicedTableConformance, CaredForTableConformance):
     @pytest.fixture
     def bench(self, connected_bench: Bench) -> Bench:
         return connected_bench
@@ -26,3 +29,12 @@ class TestTables(TableWriterConformance, WitnessConformance, SlicedTableConforma
     def test_a_name_with_a_dot_is_refused(self, bench: Bench) -> None:
         with pytest.raises(TableError, match="names: snake"):
             bench.writer.prepare(TableSpec(TableName("shop", "dot.ted"), SCHEMA))
+
+    def test_a_table_is_taken_back_and_forward_and_nothing_undone_lands_again(
+        self,
+        bench: Bench,
+        care: TableCare,  # noqa: ARG002 - as the suite has it
+        target: TableTarget,  # noqa: ARG002
+    ) -> None:
+        with pytest.raises(ConfigError, match="their rewinds need Spark's own JVM"):
+            rewinder_of(bench.writer)

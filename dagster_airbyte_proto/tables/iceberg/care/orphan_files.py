@@ -1,0 +1,60 @@
+"""The files in the data folder of an Iceberg table, as a frame with the columns and paths that Iceberg expects.
+
+Iceberg itself finds out which of them no snapshot has.
+"""
+
+import pyarrow as pa
+from pyarrow import fs
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from dagster_airbyte_proto.loads.storage import Storage, is_s3, without_file_scheme
+from dagster_airbyte_proto.tables.care import ProtectedFiles
+from dagster_airbyte_proto.tables.sql_names import text_literal
+
+
+def removable_files(
+    session: SparkSession, storage: Storage, location: str, protected: ProtectedFiles
+) -> DataFrame | None:
+    """Returns the files that no run may still commit. None if the table has no data folder."""
+    listed = _in_store(session, storage, location) if is_s3(location) else _on_disk(session, location)
+    return None if listed is None else _without_protected(listed, location, protected)
+
+
+def _in_store(session: SparkSession, storage: Storage, location: str) -> DataFrame | None:
+    """As `_on_disk`, for S3: the table's FileIO opens it, but Hadoop may have no file system for it."""
+    filesystem, place = storage.at(location)
+    found = filesystem.get_file_info(fs.FileSelector(f"{place}/data", allow_not_found=True, recursive=True))
+    files = [info for info in found if info.is_file]
+    paths = [location + info.path.removeprefix(place) for info in files]
+    times = pa.array([info.mtime_ns // 1000 for info in files], pa.timestamp("us", "UTC"))
+    return session.createDataFrame(pa.table({"file_path": paths, "last_modified": times})) if files else None
+
+
+def _on_disk(session: SparkSession, location: str) -> DataFrame | None:
+    place = without_file_scheme(location)
+    reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
+    # Without this option a name with `*` or `?` would be read as a pattern.
+    found = reader.option("__globPaths__", "false")
+    path = "regexp_replace(path, '^file:/+', '/')"
+    if place.startswith("/"):
+        path = f"concat({text_literal(location)}, substring({path}, {len(place) + 1}))"
+    try:
+        files = found.load(f"{location}/data").selectExpr(f"{path} as file_path", "modificationTime as last_modified")
+        _ = files.schema  # A session of Spark Connect looks for the folder only then.
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return None
+        raise
+    return files
+
+
+def _without_protected(files: DataFrame, location: str, protected: ProtectedFiles) -> DataFrame:
+    place = without_file_scheme(location)
+    for run_id in protected.run_ids:
+        files = files.filter(f"not startswith(file_path, {text_literal(f'{location}/data/run-{run_id}/')})")
+    if not protected.paths:
+        return files
+    staged = [(location + path.removeprefix(place),) for path in map(without_file_scheme, protected.paths)]
+    kept = files.sparkSession.createDataFrame(staged, "file_path string")
+    return files.join(kept, "file_path", "left_anti")
