@@ -26,9 +26,9 @@ def _upserted(bench: Bench, target: TableTarget, loads: Sequence[int]) -> list[s
 
 
 def _appended(bench: Bench, target: TableTarget) -> None:
-    """A load of five files."""
-    files = [staged(target, [{"id": 100 + number, "name": "plain"}]) for number in range(5)]
-    bench.writer.commit("plain", part_of(target, WriteMode.APPEND, *files))
+    """Five loads with a file each."""
+    for number in range(5):
+        bench.writer.commit(f"p{number}", part(target, WriteMode.APPEND, [{"id": 100 + number, "name": "plain"}]))
 
 
 def _left_behind(target: TableTarget, name: str) -> str:
@@ -57,8 +57,8 @@ class CaredForTableConformance(NewTable):
         assert facts.files >= 7 and facts.small_files == facts.files and facts.delete_files > 0
         assert [name for name, _ in facts.columns] == target.schema.names
         loads = {change.load_id: change for change in care.history(target.name).changes if change.load_id}
-        assert [*loads] == ["plain", "l0", "l1"]
-        assert (loads["plain"].added_rows, loads["plain"].removed_rows, loads["plain"].stream) == (5, 0, "users")
+        assert [*loads] == [*(f"p{number}" for number in range(5)), "l0", "l1"]
+        assert (loads["p0"].added_rows, loads["p0"].removed_rows, loads["p0"].stream) == (1, 0, "users")
         assert loads["l1"].added_rows == 2 and loads["l1"].deletes > 0
 
         done = care.compact(target.name)
