@@ -69,9 +69,8 @@ def _types(schema: Mapping[str, Any], default: str = "") -> list[str]:
 
 
 def _json_types(kind: pa.DataType) -> frozenset[str]:
-    """The types of JSON Schema that each value of a column has. None for nested values: their members count too."""
-    if pa.types.is_dictionary(kind):
-        return _json_types(kind.value_type)
+    """The types of JSON Schema that each value of a column has. None for nested values, whose members count too, and
+    for a dictionary, which may hold a null that the column does not count."""
     if pa.types.is_boolean(kind):
         return frozenset(("boolean",))
     if pa.types.is_integer(kind):

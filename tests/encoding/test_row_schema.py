@@ -144,6 +144,10 @@ def test_columns_prove_a_schema_of_types() -> None:
         "required": ["id", "email"],
         "additionalProperties": False,
     }
+    hidden_null = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))
+    email = pa.RecordBatch.from_arrays([hidden_null], names=["email"])
+    assert RowSchema({**schema, "required": []}, "people").fits_all(rows.select(["email"]), omits_nulls=False)
+    assert not RowSchema({**schema, "required": []}, "people").fits_all(email, omits_nulls=False)
     assert RowSchema(schema, "people").fits_all(rows, omits_nulls=True)
     assert not RowSchema(schema, "people").fits_all(rows, omits_nulls=False)
     assert not RowSchema(schema, "people").fits_all(rows.drop_columns(["email"]), omits_nulls=True)
