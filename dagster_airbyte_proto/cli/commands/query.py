@@ -14,5 +14,6 @@ def query(call: Call, sql: str) -> Answer:
     with call.engine() as engine:
         found = engine.query(sql)
     value = {"columns": list(found.columns), "rows": found.rows}
-    parts: tuple[str | Grid, ...] = (Grid(found.columns, found.rows),) if found.columns else ()
-    return Answer(value, (*parts, counted(len(found.rows), "row")))
+    if not found.columns:  # As of a CREATE TABLE.
+        return Answer(value, ("done",))
+    return Answer(value, (Grid(found.columns, found.rows), counted(len(found.rows), "row")))
