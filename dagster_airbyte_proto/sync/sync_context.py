@@ -24,8 +24,8 @@ from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enri
 class SyncContext(NamedTuple):
     """One run: what it reads, how it behaves, and what it holds until it ends.
 
-    A relay has a `destination`, transforms by connectors have `enrichers`. `is_group` is true if it reads one of several
-    groups of the run's streams.
+    A relay has a `destination`, transforms by connectors have `enrichers`. `is_group` is true if it reads one of
+    several groups of the run's streams.
     """
 
     engine: Engine
