@@ -29,7 +29,9 @@ from tests.conformance.launcher import is_running, until
 from tests.support.wasm import guests
 
 pytestmark = pytest.mark.everyday(
-    "test_batches_go_through_one_process", "test_a_process_that_fails_leaves_nothing", "test_a_row_that_comes_too_late"
+    "test_batches_go_through_one_process[tally]",
+    "test_a_row_that_comes_too_late[pass waver 3]",
+    "test_a_process_that_fails_leaves_nothing[pass trap 2-the component trapped]",
 )
 
 
