@@ -135,12 +135,13 @@ class SparkPlanner:
 
 def _write_all(session: SparkSession, query: PlanQuery, folder: str) -> PlannedRows:
     with _translated(query):
+        if not query.keys and query.cursor is None:
+            # Nothing has to be known of the rows but their number, and each look of Spark's costs a seventh of a plan.
+            written = _write(_as_added(_hashed(_mapped(session, query), query)), f"{folder}/rows")
+            return PlannedRows(written, written=written)
         counts, removed = Observation("rows"), Observation("delivered")
         rows = _observed(_mapped(session, query, with_cursor=True), query, counts)
-        if query.delivered is None:
-            found = rows.withColumn(CHANGE, f.lit(RowChange.ADDED.value))
-        else:
-            found = _changed(rows, _delivered(session, query), query)
+        found = _as_added(rows) if query.delivered is None else _changed(rows, _delivered(session, query), query)
         written = _write(found.drop(_COPIES, _CURSOR), f"{folder}/rows")
         seen: dict[str, Any] = counts.get
         delivered = 0
@@ -153,6 +154,10 @@ def _write_all(session: SparkSession, query: PlanQuery, folder: str) -> PlannedR
             raise _refused_keys(_mapped(session, query), query, seen)
         cursor = seen["cursor"]
         return PlannedRows(int(seen["rows"]), delivered, None if cursor is None else str(cursor), written=written)
+
+
+def _as_added(rows: DataFrame) -> DataFrame:
+    return rows.withColumn(CHANGE, f.lit(RowChange.ADDED.value))
 
 
 def _write_changes(session: SparkSession, query: PlanQuery, folder: str) -> PlannedRows:
@@ -297,12 +302,7 @@ def _keys(query: PlanQuery) -> list[str]:
 
 def _observed(frame: DataFrame, query: PlanQuery, counts: Observation) -> DataFrame:
     """Adds the hash, and counts rows, rows without a key, and rows whose key others have too."""
-    fields = [field for field in frame.schema.fields if field.name != _CURSOR]
-    # JSON of nested fields is the dearest part of a plan, and where nobody compares rows nobody needs it.
-    kinds = [(each.name, each.dataType) for each in fields]
-    frame = frame.withColumn(
-        HASH, _row_hash(query.fingerprint, kinds) if query.compares_keys else f.lit(0).cast("long")
-    )
+    frame = _hashed(frame, query)
     copies: Column = f.lit(0)
     if query.keys:
         # A join with what is delivered needs the rows grouped by key anyway.
@@ -319,6 +319,12 @@ def _observed(frame: DataFrame, query: PlanQuery, counts: Observation) -> DataFr
         f.count_if(f.col(_COPIES) > 0).alias("copies"),
         greatest.alias("cursor"),
     )
+
+
+def _hashed(frame: DataFrame, query: PlanQuery) -> DataFrame:
+    """Adds the hash, or 0 where nobody compares rows: JSON of nested fields is the dearest part of a plan."""
+    kinds = [(each.name, each.dataType) for each in frame.schema.fields if each.name != _CURSOR]
+    return frame.withColumn(HASH, _row_hash(query.fingerprint, kinds) if query.compares_keys else f.lit(0).cast("long"))
 
 
 def _row_hash(fingerprint: str, fields: list[tuple[str, DataType]]) -> Column:

@@ -79,6 +79,12 @@ def test_every_row_is_new_where_nothing_is_delivered(plans: _Plans) -> None:
     assert plans.counted == PlannedRows(3, written=3)
 
 
+def test_of_rows_without_a_key_only_their_number_is_known(plans: _Plans) -> None:
+    rows = plans.write(_query(keys=(), compares_keys=False))
+    assert [(row[CHANGE], row[HASH]) for row in rows.values()] == [("added", 0)] * 3
+    assert plans.counted == PlannedRows(3, written=3)
+
+
 def test_only_what_differs_is_sent_and_null_is_a_value(plans: _Plans) -> None:
     first = plans.write(_query())
     assert len({row[HASH] for row in first.values()}) == 3
