@@ -48,6 +48,7 @@ def push_connection(
     engine: Engine, connection: Connection, request: PushRequest = _EVERYTHING, options: RunOptions | None = None
 ) -> PushReport:
     """Runs one push and returns its report. Raises ProtoError for what goes wrong before the first stream."""
+    engine.check_session()
     options = options or RunOptions(threading.Event())
     run_id = options.run_id or new_run_id()
     # A plan sends nothing: it is no push to be counted.

@@ -14,7 +14,7 @@ from dagster_airbyte_proto.model import MergeMode
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.push import push
-from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, care_of, find_format, rewinder_of
+from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, find_format, rewinder_of
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 _REMOTE = {"spark.remote": "sc://127.0.0.1:1"}
@@ -82,19 +82,18 @@ def test_work_on_executors_is_refused_before_its_connector_starts(
 
 
 def test_a_push_is_refused_before_its_connector_starts(
-    tmp_path: Path, iceberg_settings: Path, started: Path, connection: Callable[[str], Connection]
+    tmp_path: Path, settings: Path, started: Path, connection: Callable[[str], Connection]
 ) -> None:
     pushed = connection("push: {users: {from: lake.shop.users, key: [id], mode: upsert}}")
     with pytest.raises(ConfigError, match=_REFUSED):
-        push(pushed, home=tmp_path, settings=iceberg_settings)
+        push(pushed, home=tmp_path, settings=settings)
     assert not started.exists()
 
 
-def test_the_care_and_the_rewind_of_tables_are_refused(tmp_path: Path) -> None:
+def test_the_rewind_of_tables_is_refused(tmp_path: Path) -> None:
     tables = find_format("iceberg").open_tables(SparkSettings(str(tmp_path), config=_REMOTE))
-    for refused in (care_of, rewinder_of):
-        with pytest.raises(ConfigError, match=_REFUSED):
-            refused(tables)
+    with pytest.raises(ConfigError, match=_REFUSED):
+        rewinder_of(tables)
 
 
 @pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if name != "parquet"])
