@@ -118,6 +118,25 @@ class DagsterUI:
         dialog.get_by_role("button", name="Launch backfill").click()
         return self._id_in_toast("Created backfill")
 
+    def open_launchpad(self, location: str, job: str) -> Locator:
+        """The editor with the form of a job, when it is filled in."""
+        self.open(f"/locations/{location}/jobs/{job}/playground")
+        editor = self.page.locator(".CodeMirror")
+        expect(editor).to_contain_text("config:")
+        return editor
+
+    def write_form(self, text: str) -> None:
+        """Writes over the form in the Launchpad."""
+        self.page.locator(".CodeMirror").click()
+        self.page.keyboard.press("Control+a")
+        self.page.keyboard.insert_text(text)
+
+    def launch_from_form(self) -> str:
+        """Presses Launch Run in the Launchpad, once it has found the form in order."""
+        button = self._button("Launch Run")
+        expect(button).to_be_enabled()
+        return self._launched(button)
+
     def open_run(self, run_id: str) -> None:
         self.open(f"/runs/{run_id}")
         self.sees(run_id[:8])
