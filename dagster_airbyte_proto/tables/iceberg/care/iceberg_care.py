@@ -3,37 +3,26 @@
 Syncs may commit to the tables at the same time. All calls go through the session's JVM.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles, TableFacts, TableHistory
+from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles
 from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.care.orphan_files import removable_files
 from dagster_airbyte_proto.tables.iceberg.care.table_facts import IcebergFacts, expirable_snapshots
 from dagster_airbyte_proto.tables.iceberg.handle import open_table, spark_actions, table_errors
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
-from dagster_airbyte_proto.tables.sql_names import qualified
 
 
-class IcebergCare:
+class IcebergCare(IcebergFacts):
     """Cares for the tables of one Iceberg catalog of a session."""
 
     def __init__(self, tables: IcebergTables) -> None:
-        self._session = tables.open_session()
+        session = tables.open_session()
+        super().__init__(session, tables.catalog, lambda table: open_table(session, table).log)
         self._storage = tables.storage
-        self._catalog = tables.catalog
-        self._facts = IcebergFacts(self._session, tables.catalog, lambda table: open_table(self._session, table).log)
-
-    def names(self) -> Sequence[TableName]:
-        return self._facts.names()
-
-    def facts(self, name: TableName) -> TableFacts:
-        return self._facts.facts(name)
-
-    def history(self, name: TableName) -> TableHistory:
-        return self._facts.history(name)
 
     def compact(self, name: TableName) -> CompactionResult:
         return Compaction(self._session, self._qualified(name)).compact()
@@ -61,6 +50,3 @@ class IcebergCare:
             action = spark_actions(self._session).deleteOrphanFiles(table).olderThan(int(before.timestamp() * 1000))
             result = action.compareToFileList(files._jdf).execute()
             return tuple(map(str, java_items(result.orphanFileLocations())))
-
-    def _qualified(self, name: TableName) -> str:
-        return qualified(self._catalog, name)

@@ -1,6 +1,6 @@
 """The care of the Iceberg tables of a Connect server, by Iceberg's own procedures (`call lake.system.…`)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from uuid import uuid4
 
@@ -8,43 +8,32 @@ from pyspark.sql import Row
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles, TableFacts, TableHistory
+from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles
 from dagster_airbyte_proto.tables.iceberg.care.orphan_files import removable_files
 from dagster_airbyte_proto.tables.iceberg.care.table_facts import IcebergFacts, expirable_snapshots
 from dagster_airbyte_proto.tables.iceberg.connect.remote_table import RemoteTable
 from dagster_airbyte_proto.tables.iceberg.connect.statements import procedure_call
 from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
 from dagster_airbyte_proto.tables.iceberg.handle import table_errors
-from dagster_airbyte_proto.tables.iceberg.log import FullTableLog
 from dagster_airbyte_proto.tables.spark.jvm.errors import REMOTE_ERRORS, is_conflict
-from dagster_airbyte_proto.tables.sql_names import qualified, text_literal
+from dagster_airbyte_proto.tables.sql_names import text_literal
 
 _ATTEMPTS = 8
 # Files with even one deleted row are written again: only then does no delete file stay.
 _REWRITE = "map('delete-file-threshold', '1', 'remove-dangling-deletes', 'true')"
 
 
-class RemoteIcebergCare:
+class RemoteIcebergCare(IcebergFacts):
     """Cares for the tables of one Iceberg catalog of a Connect server."""
 
     def __init__(self, tables: RemoteIcebergTables) -> None:
-        self._session = tables.open_session()
-        self._storage, self._catalog = tables.storage, tables.catalog
-        self._facts = IcebergFacts(self._session, tables.catalog, self._read_log)
-
-    def names(self) -> Sequence[TableName]:
-        return self._facts.names()
-
-    def facts(self, name: TableName) -> TableFacts:
-        return self._facts.facts(name)
-
-    def history(self, name: TableName) -> TableHistory:
-        return self._facts.history(name)
+        super().__init__(tables.open_session(), tables.catalog, lambda table: self._open(table).log)
+        self._storage = tables.storage
 
     def compact(self, name: TableName) -> CompactionResult:
         doing = f"compacting table {name}"
         with table_errors(doing):
-            table = self._open(name)
+            table = self._open(self._qualified(name))
             deletes = self._delete_files(name)
             strategy = "sort" if table.is_sorted else "binpack"
             for attempt in range(1, _ATTEMPTS + 1):
@@ -69,7 +58,7 @@ class RemoteIcebergCare:
 
     def expire(self, name: TableName, snapshot_ids: Collection[str]) -> int:
         with table_errors(f"expiring snapshots of table {name}"):
-            old = expirable_snapshots(self._open(name).log, snapshot_ids)
+            old = expirable_snapshots(self._open(self._qualified(name)).log, snapshot_ids)
             if old:
                 ids = f"array({', '.join(f'{each}L' for each in old)})"
                 # Without the time Iceberg would also expire other snapshots, by the table's maximum age.
@@ -78,7 +67,9 @@ class RemoteIcebergCare:
 
     def remove_orphans(self, name: TableName, *, before: datetime, protected: ProtectedFiles) -> tuple[str, ...]:
         with table_errors(f"removing orphan files of table {name}"):
-            files = removable_files(self._session, self._storage, self._open(name).log.location, protected)
+            files = removable_files(
+                self._session, self._storage, self._open(self._qualified(name)).log.location, protected
+            )
             if files is None:
                 return ()
             view, until = f"airbyte_files_{uuid4().hex}", text_literal(before.isoformat(sep=" "))
@@ -100,15 +91,7 @@ class RemoteIcebergCare:
     def _delete_files(self, name: TableName) -> int:
         return self._session.table(f"{self._qualified(name)}.delete_files").count()
 
-    def _open(self, name: TableName) -> RemoteTable:
-        table = RemoteTable(self._session, self._storage, self._qualified(name))
+    def _open(self, qualified: str) -> RemoteTable:
+        table = RemoteTable(self._session, self._storage, qualified)
         table.refresh()
         return table
-
-    def _read_log(self, qualified_name: str) -> FullTableLog:
-        table = RemoteTable(self._session, self._storage, qualified_name)
-        table.refresh()
-        return table.log
-
-    def _qualified(self, name: TableName) -> str:
-        return qualified(self._catalog, name)
