@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NullType, StringType, StructField
 
 from dagster_airbyte_proto.errors import ConfigError
@@ -19,6 +20,7 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG
 from dagster_airbyte_proto.tables.iceberg.log import Snapshot
+from dagster_airbyte_proto.tables.remote_sessions import is_remote
 from dagster_airbyte_proto.tables.spark.jvm.errors import first_line
 from dagster_airbyte_proto.tables.spark.session import keep_interrupt_handler
 from dagster_airbyte_proto.tables.sql_names import quoted
@@ -108,7 +110,11 @@ def read_table(session: SparkSession, parts: Sequence[str], wanted: TableSelecti
 
 
 def from_arrow(session: SparkSession, rows: pa.Table) -> DataFrame:
-    return session.createDataFrame(rows)
+    if rows.num_rows or not is_remote(session):
+        return session.createDataFrame(rows)
+    # A client of Spark Connect takes a schema from Arrow only where there are rows.
+    without_zone = session.conf.get("spark.sql.timestampType", None) == "TIMESTAMP_NTZ"
+    return session.createDataFrame([], from_arrow_schema(rows.schema, prefer_timestamp_ntz=without_zone))
 
 
 def write_table(tables: SupportsFrames, frame: DataFrame, load: FrameLoad) -> WrittenTable:
@@ -149,7 +155,10 @@ def _table(session: SparkSession, table: str, snapshot_id: str | None) -> DataFr
     try:
         # The session may know the table as it was before another process wrote to it.
         session.catalog.refreshTable(table)
-        return reader.table(table)
+        frame = reader.table(table)
+        # On Spark Connect a frame is looked at only when something of it is needed.
+        _ = frame.schema
+        return frame
     except (AnalysisException, IllegalArgumentException) as error:  # the latter for a snapshot that is not there
         if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
             raise ConfigError(

@@ -241,8 +241,8 @@ class RemoteIcebergTables:
             return None
         if snapshot is None or refusal is not None:
             return None
-        deleted = _deleted_rows(part, snapshot, base)
-        return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows)
+        deleted, totals = _deleted_rows(part, snapshot, base), snapshot.totals_for_readers(table.log.format_version)
+        return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows, totals)
 
     def _merge(self, table: RemoteTable, base: Snapshot, staged: StagedPart, labels: Mapping[str, str]) -> None:
         """Merges on a branch that starts at `base`, and moves the table to it unless the table has moved."""

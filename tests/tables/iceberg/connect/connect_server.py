@@ -38,7 +38,7 @@ def is_possible() -> bool:
 @contextmanager
 def running_server(folder: Path, *, port: int = 0) -> Iterator[ConnectServer]:
     """Yields a server with the catalogs `lake` (Iceberg) and `spark_catalog` (Delta)."""
-    port = port or _free_port()
+    port = port or free_port()
     warehouse = folder / "ware house"
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(
@@ -52,7 +52,7 @@ def running_server(folder: Path, *, port: int = 0) -> Iterator[ConnectServer]:
             process.wait()
 
 
-def run_alone(script: str, *words: Path) -> "subprocess.CompletedProcess[str]":
+def run_alone(script: str, *words: str | Path) -> "subprocess.CompletedProcess[str]":
     """Runs Python in a process of its own, which has no session with a JVM."""
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, words)],
@@ -110,7 +110,7 @@ def _wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
     raise AssertionError(f"the Connect server did not start: {log.read_text()[-2000:]}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

@@ -1,49 +1,14 @@
 """Syncs into the tables of a Connect server, each in a process of its own, as users have it."""
 
-import json
-import subprocess
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from tests.sync.shop import Shop
 from tests.tables.iceberg.connect.conftest import Connect
-from tests.tables.iceberg.connect.connect_server import ConnectServer, run_alone
+from tests.tables.iceberg.connect.connect_server import ConnectServer
+from tests.tables.iceberg.connect.remote_shop import RemoteShop
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("_functions_of_connect")]
-
-_SYNC = """
-import json, sys
-from pathlib import Path
-from dagster_airbyte_proto import Connection, sync
-home, connection, settings = sys.argv[1:]
-report = sync(Connection.from_file(Path(connection)), home=home, settings=Path(settings))
-print(json.dumps(report.as_json()), flush=True)
-"""
-
-
-class RemoteShop(Shop):
-    def __init__(self, folder: Path, server: ConnectServer, *, write: str) -> None:
-        settings = {
-            "catalog": {"format": "iceberg", "warehouse": str(server.warehouse)},
-            "spark": {"spark.remote": server.url},
-            "lease_seconds": 1,
-        }
-        super().__init__(folder, write=write, settings=settings)
-        self.namespace = f"shop_{uuid4().hex[:8]}"
-        self.more = {"destination": {"namespace": self.namespace}}
-
-    def run(self) -> subprocess.CompletedProcess[str]:
-        return run_alone(_SYNC, self.home, self.connection_file, self.home / "settings.yaml")
-
-    def synced(self) -> dict[str, Any]:
-        ended = self.run()
-        assert ended.returncode == 0, ended.stderr[-2000:]
-        report: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-        assert report["status"] == "complete", report
-        return report
 
 
 def _ids(connect: Connect, shop: RemoteShop, stream: str = "users") -> list[int]:
@@ -59,7 +24,8 @@ def _load_ids(connect: Connect, shop: RemoteShop) -> list[str]:
 def test_rows_land_once_and_later_ones_replace_those_of_their_keys(
     tmp_path: Path, connect: Connect, connect_server: ConnectServer
 ) -> None:
-    shop = RemoteShop(tmp_path, connect_server, write="append_dedup")
+    # Each MERGE leaves delete files, and the sync that made them compacts the table.
+    shop = RemoteShop(tmp_path, connect_server, write="append_dedup", compact_after={"delete_files": 1})
     for records in (12, 17):
         # Ten keys: the newest record of each stays.
         shop.offer({"streams": {"users": {"records": records, "keys": 10}}, "state_every": 5})
@@ -68,4 +34,22 @@ def test_rows_land_once_and_later_ones_replace_those_of_their_keys(
         assert _ids(connect, shop) == list(range(records - 10, records))
     loads = _load_ids(connect, shop)
     assert len(loads) == len(set(loads)) >= 2
+    assert report["compacted"] == [f"{shop.namespace}.users"]
+    assert connect().sql(f"select * from lake.{shop.namespace}.users.delete_files").count() == 0
     assert shop.synced()["streams"]["users"]["emitted"] == 0
+
+
+@pytest.mark.nightly
+def test_the_command_line_queries_the_server(tmp_path: Path, connect_server: ConnectServer) -> None:
+    shop = RemoteShop(tmp_path, connect_server, write="append")
+    shop.offer({"streams": {"users": {"records": 3}}})
+    shop.synced()
+    place = f"lake.{shop.namespace}"
+    odd = "date'2026-11-01' as day, 1.5BD as price, array(1, null) as l, map('a', timestamp'2026-11-01 12:00:00Z') as m"
+    answer = shop.query(f"select id, {odd}, parse_json('[1]') as json from {place}.users order by id limit 1")
+    assert answer == {
+        "columns": ["id", "day", "price", "l", "m", "json"],
+        "rows": [[0, "2026-11-01", "1.5", [1, None], {"a": "2026-11-01T12:00:00+00:00"}, "[1]"]],
+    }
+    assert shop.query(f"create table {place}.made (id int) using iceberg") == {"columns": [], "rows": []}
+    assert shop.query(f"select * from {place}.made") == {"columns": ["id"], "rows": []}
