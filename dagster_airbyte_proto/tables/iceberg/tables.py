@@ -51,6 +51,7 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import (
     Failure,
     failure_of,
     first_line,
+    refuses_client,
 )
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession, check_exclusive_commits
@@ -340,20 +341,21 @@ class IcebergTables:
         session = self.open_session()
         with self._opening:
             if self._opened is None:
+                key = f"spark.sql.catalog.{self.catalog}"
                 try:
                     # The session may have been started by others, so its own warehouse wins over our settings.
-                    key = f"spark.sql.catalog.{self.catalog}.warehouse"
-                    self._warehouse = session.conf.get(key, None) or self._warehouse
+                    self._warehouse = session.conf.get(f"{key}.warehouse", None) or self._warehouse
                     check_exclusive_commits(session, self.catalog, self._warehouse)
                     self._opened = JavaIceberg(session, self.catalog)
                     self._storage = self._opened.storage
                 except CALL_ERRORS as error:
-                    raise ConfigError(
-                        f"opening catalog {self.catalog}",
-                        first_line(error),
-                        remedy=f"Does the Spark session have spark.sql.catalog.{self.catalog}, an Iceberg catalog, "
-                        "and the jars that it needs? Is it reachable from here, and does Spark's JVM still run?",
-                    ) from error
+                    remedy = (
+                        f"Correct {key}.credential and .scope: the server refused the client that they name."
+                        if refuses_client(error)
+                        else f"Does the Spark session have {key}, an Iceberg catalog, and the jars that it needs? "
+                        "Is it reachable from here, and does Spark's JVM still run?"
+                    )
+                    raise ConfigError(f"opening catalog {self.catalog}", first_line(error), remedy=remedy) from error
             return self._opened
 
     def open_session(self) -> SparkSession:

@@ -77,6 +77,7 @@ class VendingCatalog:
         self.bucket = ""
         self.token_seconds, self.credential_seconds = 3600.0, 3600.0
         self.by_prefix = False
+        self.refusal = "invalid_client"
         self.tokens: dict[str, float] = {}
         self.vended: list[dict[str, str]] = []
         self.refused = 0
@@ -185,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         authorization = self.headers.get("Authorization", "")
         if self.path == "/oauth/tokens":
             token = self.vending.token(parse_qs(body.decode()), authorization)
-            refusal = {"error": "invalid_client", "error_description": "Unknown client"}
+            refusal = {"error": self.vending.refusal, "error_description": "Unknown client"}
             self._send(200 if token else 401, json.dumps(token or refusal).encode())
         elif not self.vending.is_good(authorization.removeprefix("Bearer ")):
             self.vending.refused += 1

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import WriteMode
@@ -136,12 +136,19 @@ def test_secrets_of_the_catalog_are_masked_where_spark_shows_its_settings(
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("refusal", ["invalid_client", "unauthorized_client"])  # the second is what Polaris says
 def test_a_wrong_secret_is_a_config_error_that_tells_none(
-    spark_settings: SparkSettings, vending: VendingCatalog, spark: SparkSession
+    refusal: str,
+    spark_settings: SparkSettings,
+    vending: VendingCatalog,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(vending, "refusal", refusal)
     properties = {**vending.properties, "credential": f"tester:{SECRET[::-1]}"}
-    settings = settings_of(spark_settings, "refused", "", **properties)
-    with pytest.raises((ConfigError, TableError)) as caught:
+    settings = settings_of(spark_settings, f"refused_by_{refusal}", "", **properties)
+    with pytest.raises(ConfigError) as caught:
         IcebergTables(start_session(settings), settings).prepare(TableSpec(table_name(), SCHEMA))
-    assert "invalid_client" in caught.value.found
+    assert refusal in caught.value.found
+    assert f"spark.sql.catalog.{settings.catalog}.credential" in caught.value.remedy
     assert SECRET[::-1] not in str(caught.value)

@@ -47,6 +47,8 @@ _NOT_ALLOWED = {
     "org.apache.iceberg.exceptions.NotAuthorizedException",
     "org.apache.iceberg.exceptions.ForbiddenException",
 }
+# A token service says `invalid_client`, or as Polaris does `unauthorized_client`, of which Iceberg makes a bad request.
+_REFUSED_REQUESTS = {*_NOT_ALLOWED, "org.apache.iceberg.exceptions.BadRequestException"}
 # A JDBC driver puts its URL into messages, and a user may have written a password there.
 _URL_SECRETS = re.compile(r"(jdbc:[^\s?;]*)[?;]\S*|(?<=//)[^\s/@]+@")
 _MISSING_FILES = ("FileNotFoundException", "iceberg.exceptions.NotFoundException", "s3.model.NoSuchKeyException")
@@ -103,6 +105,11 @@ def is_conflict(error: BaseException) -> bool:
     Iceberg's Spark actions wrap the commit's exception.
     """
     return any(name in _CONFLICTS for name, _ in _causes(error))
+
+
+def refuses_client(error: BaseException) -> bool:
+    """Returns whether opening a catalog failed because its server refused the client, its scope or its request."""
+    return any(name in _REFUSED_REQUESTS for name, _ in _causes(error))
 
 
 def lacks_table(error: BaseException) -> bool:
