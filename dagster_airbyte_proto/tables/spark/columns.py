@@ -1,7 +1,9 @@
-"""Translates a table's columns into Spark's JSON for a schema."""
+"""Translates a table's columns into Spark's JSON for a schema, and looks into Spark's types."""
 
 from collections.abc import Callable
 from typing import Any, cast
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 
@@ -43,3 +45,14 @@ def _field(field: IcebergSchema, metadata_of: Callable[[IcebergSchema], dict[str
         "nullable": not field["required"],
         "metadata": {**comment, **metadata_of(field)},
     }
+
+
+def has_variant(kind: DataType) -> bool:
+    """Returns whether a type is a VARIANT, or has one within it."""
+    if isinstance(kind, StructType):
+        return any(has_variant(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return has_variant(kind.elementType)
+    if isinstance(kind, MapType):
+        return has_variant(kind.keyType) or has_variant(kind.valueType)
+    return isinstance(kind, VariantType)

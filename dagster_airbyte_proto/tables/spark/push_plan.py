@@ -43,6 +43,7 @@ from dagster_airbyte_proto.loads.plan_query import (
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.tables.changes.row_events import IS_GONE, STEP, EventsWanted, NoCommonHistory, RowEvents
 from dagster_airbyte_proto.tables.changes.snapshots import changes_since, keep_snapshot, newest_snapshot
+from dagster_airbyte_proto.tables.spark.columns import has_variant
 from dagster_airbyte_proto.tables.spark.jvm.errors import (
     SESSION_ERRORS,
     first_line,
@@ -74,16 +75,6 @@ _BROADCAST_KEYS = 1_000_000
 _NO_JSON = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 
 
-def _has_variant(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return any(_has_variant(field.dataType) for field in kind)
-    if isinstance(kind, ArrayType):
-        return _has_variant(kind.elementType)
-    if isinstance(kind, MapType):
-        return _has_variant(kind.keyType) or _has_variant(kind.valueType)
-    return isinstance(kind, VariantType)
-
-
 class SparkPlanner:
     """The PushPlanner of tables that Spark reads."""
 
@@ -95,7 +86,7 @@ class SparkPlanner:
         with _translated(query):
             fields = _mapped_frame(_origin(self._session, query), query, as_text=False).schema
         for field in fields:
-            if not isinstance(field.dataType, VariantType) and _has_variant(field.dataType):
+            if not isinstance(field.dataType, VariantType) and has_variant(field.dataType):
                 raise _refused(
                     query,
                     f"field {field.name} has a VARIANT within its {field.dataType.typeName()}",
