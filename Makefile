@@ -83,13 +83,14 @@ bench: setup ## our figures beside those of the peers, as ratios of CPU seconds
 
 soak: setup kills $(if $(filter docker,$(LAUNCH)),,matrix) ## random kills of real syncs, then the whole crash matrix on Iceberg and Delta (an hour and a half on two cores)
 
-kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers; N on executors; 5 N of pushes, 2 N of relays, N of both by their commands. LAUNCH=docker: N of connectors in containers
+kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers; N / 5 on a Connect server; N on executors; 5 N of pushes, 2 N of relays, N of both by their commands. LAUNCH=docker: N of connectors in containers
 ifeq ($(LAUNCH),docker)
 	$(BIN)/python -m tests.soak --kills $(N) --tables folder --launch docker
 else
 	$(BIN)/python -m tests.soak --kills $$((20 * $(N))) --tables folder
 	$(BIN)/python -m tests.soak --kills $(N)
 	$(BIN)/python -m tests.soak --kills $$(($(N) / 5)) --through dagster
+	$(BIN)/python -m tests.soak --kills $$(($(N) / 5)) --through connect
 	$(BIN)/python -m tests.soak --kills $(N) --tables folder --through executors
 	$(BIN)/python -m tests.soak --kills $$((5 * $(N))) --tables folder --through push
 	$(BIN)/python -m tests.soak --kills $$((2 * $(N))) --tables folder --through relay

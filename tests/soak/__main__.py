@@ -3,6 +3,7 @@
     python -m tests.soak --kills 2000 --tables folder     minutes: forked processes, no JVM
     python -m tests.soak --kills 100                      Iceberg: a command line and a JVM for each kill
     python -m tests.soak --kills 20 --through dagster     Iceberg: Dagster's run worker and a JVM for each kill
+    python -m tests.soak --kills 20 --through connect     Iceberg on a Connect server, which goes on or is killed
     python -m tests.soak --kills 500 --tables folder --through push
                                                           pushes to fake destinations; `--through relay`: relays;
                                                           with `--by command` a command line for each kill
@@ -17,7 +18,8 @@
 Each connection has a mode and a scope, both drawn. Its source has more records each time. Some syncs in a row are
 killed, then one runs to its end and every row is counted. Kills come at a moment drawn from the length or from the
 steps of the syncs before. They hit Python alone, the connector, its guardian, the JVM, or all of them at once; through
-Dagster the run worker; with containers the connector's container, and Docker's daemon too. The first fault ends the
+Dagster the run worker; with containers the connector's container, and Docker's daemon too; through Spark Connect the
+server. The first fault ends the
 soak with exit code 1, and the home folder in which it happened stays.
 """
 
@@ -36,6 +38,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from tests.soak.connect_server_kills import KilledServer
 from tests.soak.containers import docker_daemon
 from tests.soak.delivery_commands import DeliveryCommands
 from tests.soak.delivery_kills import DeliverySoak, KilledPush, KilledRelay
@@ -141,7 +144,7 @@ def _options(words: list[str]) -> _Options:
     parser.add_argument("--tables", choices=tuple(_CONNECTIONS), default="iceberg")
     parser.add_argument(
         "--through",
-        choices=("engine", "executors", "dagster", "push", "relay"),
+        choices=("engine", "executors", "dagster", "connect", "push", "relay"),
         default="engine",
         help="all but engine fix --tables",
     )
@@ -156,8 +159,10 @@ def _options(words: list[str]) -> _Options:
     arguments = parser.parse_args(words)
     if arguments.tables != "folder" and arguments.through == "executors":
         parser.error("--through executors takes --tables folder")
-    if arguments.tables != "iceberg" and arguments.through == "dagster":
-        parser.error("--through dagster takes --tables iceberg")
+    if arguments.tables != "iceberg" and arguments.through in ("dagster", "connect"):
+        parser.error(f"--through {arguments.through} takes --tables iceberg")
+    if arguments.through == "connect" and (arguments.matrix or arguments.year or arguments.at_once > 1):
+        parser.error("--through connect takes kills, one at a time")
     if arguments.through in _DELIVERIES and (arguments.tables != "folder" or arguments.launch == "docker"):
         parser.error(f"--through {arguments.through} takes --tables folder")
     if arguments.by == "command" and arguments.through not in _DELIVERIES:
@@ -198,12 +203,13 @@ def main(words: list[str]) -> int:
             shutil.rmtree(root)
         return 1 if tally.faults else 0
     with ExitStack() as open_things:
-        session = (
-            open_things.enter_context(reading_session(root, options.tables)) if options.tables != "folder" else None
-        )
+        is_remote = options.through == "connect"
+        has_session = options.tables != "folder" and not is_remote
+        session = open_things.enter_context(reading_session(root, options.tables)) if has_session else None
         daemon = open_things.enter_context(docker_daemon()) if options.launch == "docker" else None
+        server = open_things.enter_context(KilledServer(root / "server")) if is_remote else None
         environments = [
-            open_things.enter_context(open_environment(root / str(number), session, options.through, daemon))
+            open_things.enter_context(open_environment(root / str(number), session, options.through, daemon, server))
             for number in range(options.at_once)
         ]
         tally = _soak(environments, options.kills, options.seed)

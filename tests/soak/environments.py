@@ -1,4 +1,7 @@
-"""The environments of killed syncs: forked processes on folder tables; on Iceberg the command line or a Dagster run."""
+"""The environments of killed syncs: forked processes on folder tables; on Iceberg the command line or a Dagster run.
+
+On a Connect server it is the command line too.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +16,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.dagster_defs.support.spark_steps import SparkSteps
+from tests.soak.connect_server_kills import KilledServer, RemoteConnection
 from tests.soak.containers import DockerDaemon, ImageConnection, container, fake_source_image, left
 from tests.soak.kill_methods import KillMethod, connector, executor, guardian, jvm, python, tree, words_of
 from tests.support.fork_server import ForkServer
@@ -57,7 +61,11 @@ class Environment(NamedTuple):
 
 @contextmanager
 def open_environment(
-    folder: Path, session: SparkSession | None, through: str = "engine", daemon: DockerDaemon | None = None
+    folder: Path,
+    session: SparkSession | None,
+    through: str = "engine",
+    daemon: DockerDaemon | None = None,
+    server: KilledServer | None = None,
 ) -> Iterator[Environment]:
     mark = (_MARK, uuid4().hex)
     (folder / "tmp").mkdir(parents=True)
@@ -73,6 +81,10 @@ def open_environment(
             kill_methods: tuple[KillMethod, ...] = (python, python, tree, guardian, container, daemon.dockerd)
             connection: Callable[[Path], FakeConnection] = partial(ImageConnection, image=image)
             environment = Environment(runner, connection, kill_methods, (10, 80), mark, folder, left)
+    elif server is not None:
+        runner = CommandLine(variables)
+        connection = partial(RemoteConnection, server=server)
+        environment = Environment(runner, connection, (*everywhere, server.server), (10, 60), mark, folder)
     elif session is None:
         runner = SyncForkServer(variables)
         on_executors = through == "executors"

@@ -43,6 +43,7 @@ class FakeConnection:
     def __init__(self, folder: Path, *, write: str = "append", read: str = "incremental", max_bytes: int = 1) -> None:
         self.home = folder / "home"
         self.home.mkdir(parents=True)
+        self.warehouse = self.home / "warehouse"
         self.connection_file = folder / "shop.yaml"
         self.report_file = folder / "report.json"
         self.points_file = folder / "points.txt"
@@ -139,7 +140,7 @@ class FakeConnection:
             for part in logged.load.parts
             for file in part.files
         }
-        found = (self.home / "warehouse").rglob("*.parquet")
+        found = self.warehouse.rglob("*.parquet")
         return [str(path) for path in found if str(path) not in named]
 
 
