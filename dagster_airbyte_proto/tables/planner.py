@@ -26,6 +26,10 @@ class PushPlanner(Protocol):
         """
         ...
 
+    def writes_to(self, location: str) -> bool:
+        """Returns whether `write` can write files at a location."""
+        ...
+
     def write(self, query: PlanQuery, folder: str) -> PlannedRows:
         """Writes the rows to send in the folder: those to write in `rows`, the keys to remove in `removed`.
 

@@ -192,8 +192,12 @@ def samples_of(plan: SealedPlan, storage: Storage, count: int) -> dict[str, list
 
 
 def _plans_folder(context: PushContext, stream: StreamId, origin: PushOrigin) -> str:
-    """The folder of a stream's plans: beside the table that remembers them, else in the home folder."""
-    if origin.delivered is not None:
+    """The folder of a stream's plans: beside the table that remembers them, else in the home folder.
+
+    Spark writes plans by Hadoop's file systems, which need not know the object store of the tables: those have a FileIO
+    of their own, and a REST catalog may vend its credentials to nothing else.
+    """
+    if origin.delivered is not None and context.engine.planner.writes_to(origin.delivered.location):
         return f"{origin.delivered.location.rstrip('/')}/plans"
     return str(
         context.engine.settings.staging_folder.absolute() / "plans" / context.delivery.connection.name / str(stream)

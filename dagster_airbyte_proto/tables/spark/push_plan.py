@@ -50,6 +50,7 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import (
     is_server_lost,
     log_no_raised_errors,
 )
+from dagster_airbyte_proto.tables.spark.session import has_file_system
 from dagster_airbyte_proto.tables.spark.session_copies import copy_with
 from dagster_airbyte_proto.tables.spark.unknown_names import (
     field_at_fault,
@@ -110,6 +111,9 @@ class SparkPlanner:
 
     def keep_snapshot(self, tag: str, snapshot: TableSnapshot) -> None:
         keep_snapshot(self._session, tag, snapshot)
+
+    def writes_to(self, location: str) -> bool:
+        return has_file_system(self._session, location)
 
     def write(self, query: PlanQuery, folder: str) -> PlannedRows:
         with _translated(query), copy_with(self._session, _IN_MICROSECONDS) as session:

@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import psutil
 import pyarrow as pa
 import pyspark
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -31,7 +32,7 @@ from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTING
 from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.tables.connect_client import connect
 from dagster_airbyte_proto.tables.formats import SparkParts, find_format
-from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm
+from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm, is_remote
 from dagster_airbyte_proto.tables.spark.jvm.class_archive import class_archive
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, REMOTE_ERRORS, first_line, log_no_raised_errors
 from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
@@ -185,6 +186,24 @@ def session_storage(session: SparkSession, catalog: str, source: CredentialSourc
     of_catalog = {key: session.conf.get(f"spark.sql.catalog.{catalog}.{key}", None) for key in CATALOG_SETTINGS}
     of_hadoop = {key: hadoop.get(key) for key in HADOOP_SETTINGS}
     return Storage({key: value for key, value in {**of_catalog, **of_hadoop}.items() if value}, source)
+
+
+def has_file_system(session: SparkSession, location: str) -> bool:
+    """Returns whether Spark can write files of its own at a location: Hadoop has a file system for its scheme.
+
+    Tables need none, for they have a FileIO. A server of Spark Connect is taken to have what its tables need.
+    """
+    scheme, separator, _ = location.partition("://")
+    if not separator or is_remote(session):
+        return True
+    java = cast(Any, session)
+    try:
+        java._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
+            scheme, java._jsparkSession.sessionState().newHadoopConf()
+        )
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def check_exclusive_commits(session: SparkSession, catalog: str, warehouse: str) -> None:

@@ -21,6 +21,7 @@ from dagster_airbyte_proto.loads.plan_query import (
     lacking_column,
 )
 from dagster_airbyte_proto.loads.push import TableSnapshot
+from dagster_airbyte_proto.loads.storage import is_local
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.staging.files.staging_folder import raising_staging_error
 
@@ -45,6 +46,9 @@ class FolderPlanner:
 
     def keep_snapshot(self, tag: str, snapshot: TableSnapshot) -> None:
         """Does nothing: folder tables keep no snapshots, and all rows are compared where one has changed."""
+
+    def writes_to(self, location: str) -> bool:
+        return is_local(location)
 
     def write(self, query: PlanQuery, folder: str) -> PlannedRows:
         mapped = self._mapped(query)

@@ -22,6 +22,9 @@ class _Planner:
     def write(self, query: PlanQuery, folder: str) -> PlannedRows:
         raise NotImplementedError
 
+    def writes_to(self, location: str) -> bool:
+        raise NotImplementedError
+
     def snapshot(self, table: str) -> TableSnapshot | None:
         raise NotImplementedError
 

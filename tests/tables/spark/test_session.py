@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.tables.iceberg.format import FORMAT
-from dagster_airbyte_proto.tables.spark.session import query, spark_config, start_session
+from dagster_airbyte_proto.tables.spark.session import has_file_system, query, spark_config, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.support.fork_server import has_ended
 
@@ -106,6 +106,12 @@ def test_a_format_that_is_not_known_is_a_config_error() -> None:
 @pytest.mark.spark
 def test_a_second_start_gives_the_same_session(spark: SparkSession, spark_settings: SparkSettings) -> None:
     assert start_session(spark_settings).sparkContext is spark.sparkContext
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("location", "is_there"), [("/a", True), ("file:///a", True), ("s3://a/b", False)])
+def test_a_session_knows_where_spark_can_write_files(location: str, is_there: bool, spark: SparkSession) -> None:
+    assert has_file_system(spark, location) is is_there
 
 
 @pytest.fixture
