@@ -1,8 +1,13 @@
 """Killed syncs into S3: real processes and a catalog in SQLite, read without Spark."""
 
+import io
+import json
+import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -10,6 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
+from dagster_airbyte_proto.cli.main import main
 from tests.support.object_store import ObjectStore
 from tests.sync.crashes.fake_connection import FakeConnection
 from tests.sync.crashes.killed_connection import KilledConnection
@@ -21,7 +27,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(900)]
 class ObjectStoreConnection(IcebergConnection):
     """The connection with its warehouse in a bucket."""
 
-    def __init__(self, folder: Path, store: ObjectStore) -> None:
+    def __init__(self, folder: Path, store: ObjectStore, catalog: str = "lake") -> None:
         FakeConnection.__init__(self, folder)
         self._store, self._bucket = store, store.new_bucket()
         self.settings_file = self.home / "settings.yaml"
@@ -29,7 +35,7 @@ class ObjectStoreConnection(IcebergConnection):
         warehouse = f"s3://{self._bucket}/ware house"
         self._uri, self._warehouse = f"sqlite:///{folder}/catalog.db", warehouse
         jdbc = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "jdbc.schema-version": "V1"}
-        self._configure({"warehouse": warehouse}, {**jdbc, **store.settings})
+        self._configure({"name": catalog, "warehouse": warehouse}, {**jdbc, **store.settings})
 
     def _configure(self, catalog: dict[str, str], properties: dict[str, str]) -> None:
         """Writes the settings, with properties of the catalog."""
@@ -38,10 +44,37 @@ class ObjectStoreConnection(IcebergConnection):
             "spark.sql.shuffle.partitions": "2",
             "spark.local.dir": str(self.home.parent / "spark"),
             "spark.jars.packages": "org.xerial:sqlite-jdbc:3.50.3.0",
-            **{f"spark.sql.catalog.lake.{key}": value for key, value in properties.items()},
+            **{f"spark.sql.catalog.{catalog['name']}.{key}": value for key, value in properties.items()},
         }
         settings = {"lease_seconds": 1, "catalog": catalog, "spark": spark}
         self.settings_file.write_text(yaml.safe_dump(settings))
+
+    def run(self, *words: str, code: int = 0) -> Any:
+        """Runs the command line in this process. Returns the JSON document that it printed."""
+        out = io.StringIO()
+        with redirect_stdout(out):
+            ended = main(["--home", str(self.home), "--settings", str(self.settings_file), *words, "--json"])
+        assert ended == code, (words, ended, out.getvalue())
+        return json.loads(out.getvalue())
+
+    def push(self, source: str) -> list[dict[str, Any]]:
+        """Pushes keys and ids of a table to a file. Returns the rows that this push sent."""
+        sent, file = self.home.parent / "sent.jsonl", self.home.parent / "crm.yaml"
+        sent.unlink(missing_ok=True)
+        launch = {"kind": "local", "command": [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]}
+        written = {
+            "connector": {"protocol": "airbyte", "launch": launch},
+            "config": {"path": str(sent)},
+            "push": {"contacts": {"from": source, "key": ["key"], "mode": "upsert", "map": {"key": "key", "id": "id"}}},
+        }
+        file.write_text(yaml.safe_dump(written))
+        self.run("push", str(file))
+        lines = [json.loads(line) for line in sent.read_text().splitlines()] if sent.exists() else []
+        return [line["row"] for line in lines if "row" in line]
+
+    @property
+    def bucket(self) -> str:
+        return self._bucket
 
     def column(self, stream: str, column: str = "id") -> list[Any]:
         table = self._table(stream)
@@ -100,3 +133,14 @@ def test_syncs_that_are_killed_lose_and_double_nothing_and_leave_no_object(
     connection = ObjectStoreConnection(tmp_path / "home", object_store)
     sync_killed_twice(command_line, connection)
     assert object_store.secret_key not in connection.written()
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_push_needs_no_file_system_of_hadoop_for_the_bucket(object_store: ObjectStore, tmp_path: Path) -> None:
+    connection = ObjectStoreConnection(tmp_path / "home", object_store, catalog := f"c_{uuid4().hex}")
+    connection.modes = {"users": {"read": "incremental", "write": "append_dedup"}}
+    for records, sent in ((10, [6, 7, 8, 9]), (11, [10])):
+        connection.offer({"streams": {"users": {"records": records, "keys": 4}}})
+        connection.run("sync", str(connection.connection_file))
+        assert sorted(row["id"] for row in connection.push(f"{catalog}.shop.users")) == sent
+    assert not [key for key in object_store.keys(connection.bucket) if "/plans/" in key]
