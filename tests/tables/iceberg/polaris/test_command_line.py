@@ -1,6 +1,7 @@
 """A user's day with tables in Polaris, by the command line. Another client of the server reads what is there."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.catalogs.polaris import Client, PolarisCatalog
+from tests.support.catalogs.polaris import Client, PolarisCatalog, running_polaris
+from tests.support.object_store import ObjectStore
 from tests.sync.crashes.spark_connections import CommandLine, running_command_line
 from tests.sync.crashes.test_object_store import sync_killed_twice
 from tests.tables.iceberg.polaris.conftest import PolarisConnection
@@ -16,6 +18,11 @@ from tests.tables.iceberg.polaris.conftest import PolarisConnection
 pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(900)]
 
 _KEYS = 4
+_LIFE_SECONDS = 10
+_SHORT_LIVES = {
+    "polaris.authentication.token-broker.max-token-generation": f"PT{_LIFE_SECONDS}S",
+    'polaris.features."STORAGE_CREDENTIAL_CACHE_DURATION_SECONDS"': "1",
+}
 _Rows = list[list[Any]]
 
 
@@ -110,3 +117,18 @@ def test_syncs_that_are_killed_lose_and_double_nothing_and_write_no_secret(
     assert json.loads(connection.report_file.read_text())["status"] == "complete"
     written = connection.written()
     assert not [secret for secret in {client.secret, *polaris.server.tokens.secrets} if secret in written]
+
+
+@pytest.mark.usefixtures("spark")
+def test_tokens_and_credentials_that_have_expired_are_renewed(object_store: ObjectStore, tmp_path: Path) -> None:
+    """Spark's catalog, and the tables that it has loaded, outlive a sync in this process."""
+    with running_polaris(tmp_path, object_store, **_SHORT_LIVES) as server:
+        server.tokens.seconds = _LIFE_SECONDS
+        catalog = server.new_catalog()
+        day = Day(tmp_path / "day", catalog, catalog.new_client())
+        for records in (10, 23, 31):
+            day.sync(records)
+            given = len(server.tokens.policies)
+            time.sleep(_LIFE_SECONDS + 1)
+        day.expect(31)
+        assert len(server.tokens.policies) > given
