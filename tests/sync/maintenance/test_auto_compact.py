@@ -55,7 +55,8 @@ def facts(lake: Lake) -> TableFacts:
 
 def upserted(lake: Lake, records: int, after: CompactAfter = AFTER) -> SyncReport:
     lake.engine.settings = lake.engine.settings.model_copy(update={"compact_after": after})
-    return lake.users(records, "append_dedup")
+    by_key = {"write": "append_dedup", "merge": "equality_deletes"}
+    return lake.sync({"users": {"records": records}}, {"users": by_key})
 
 
 @pytest.mark.spark

@@ -65,19 +65,21 @@ def test_rows_are_the_same_for_pyiceberg_and_for_duckdb_on_top_of_it(lake: Lake,
     assert duckdb.execute(asked).fetchall() == [(row["id"], row["home"]) for row in by_spark(lake, spark, "appended")]
 
 
-def test_upserts_are_read_by_pyiceberg_once_they_are_compacted(lake: Lake, spark: SparkSession) -> None:
-    # A first load only has to remove duplicates of its own, which it does by position deletes.
-    lake.sync({"once": {"records": 5, "keys": 2}}, {"once": "append_dedup"})
-    assert [row["id"] for row in by_id(static(lake, spark, "once").scan().to_arrow())] == [3, 4]
-    lake.sync({"users": {"records": 12, "keys": 4}}, {"users": "append_dedup"})
+def test_upserts_are_read_by_pyiceberg_and_deletes_by_key_once_they_are_compacted(
+    lake: Lake, spark: SparkSession
+) -> None:
+    by_key = {"write": "append_dedup", "merge": "equality_deletes"}
+    modes = {"users": "append_dedup", "by_key": by_key}
+    lake.sync(dict.fromkeys(modes, {"records": 12, "keys": 4}), modes)
+    assert [row["id"] for row in by_id(static(lake, spark, "users").scan().to_arrow())] == [8, 9, 10, 11]
     with pytest.raises(ValueError, match="equality deletes"):
-        static(lake, spark, "users").scan().to_arrow()
+        static(lake, spark, "by_key").scan().to_arrow()
     # A sync that leaves so many delete files compacts its table, unless that is turned off.
     lake.engine.settings = lake.engine.settings.model_copy(update={"compact_after": CompactAfter()})
-    assert lake.sync({"users": {"records": 24, "keys": 4}}, {"users": "append_dedup"}).compacted
-    expected = by_spark(lake, spark, "users")
+    assert lake.sync({"by_key": {"records": 24, "keys": 4}}, {"by_key": by_key}).compacted
+    expected = by_spark(lake, spark, "by_key")
     assert [row["id"] for row in expected] == [20, 21, 22, 23]
-    assert by_id(static(lake, spark, "users").scan().to_arrow()) == expected
+    assert by_id(static(lake, spark, "by_key").scan().to_arrow()) == expected
 
 
 def test_copy_on_write_upserts_are_read_by_every_reader_at_once(lake: Lake, spark: SparkSession) -> None:

@@ -22,6 +22,9 @@ from dagster_airbyte_proto.tables.deleted_rows import Positions
 from dagster_airbyte_proto.tables.iceberg.positions.key_search import KeySearch
 from dagster_airbyte_proto.tables.iceberg.positions.planned_files import PARQUET, PlannedFile
 
+KEYS_AT_ONCE = 2_000_000
+"""A million keys take some 150 MB while they are sought."""
+_BATCH = 65_536
 # Object stores answer slowly, and Arrow decodes without holding Python up.
 _READERS = 4
 
@@ -52,18 +55,22 @@ class _Range(NamedTuple):
     max: Any
 
 
-def read_keys(storage: Storage, paths: Sequence[str], fields: Sequence[pa.Field]) -> SoughtKeys:
-    """Reads staged files of keys, with the types that the table's key columns have by now."""
+def read_keys(storage: Storage, paths: Sequence[str], fields: Sequence[pa.Field], at_once: int) -> Iterator[SoughtKeys]:
+    """Reads staged files of keys, about so many at once, with the types that the table's key columns have by now."""
     ids = tuple(int(field.metadata[FIELD_ID]) for field in fields)
-    tables = []
+    batches: list[pa.Table] = []
     for path in paths:
         filesystem, place = storage.at(path)
-        with filesystem.open_input_file(place) as file:
-            read = pq.read_table(file)
-        places = _places(read.schema)
-        columns = [read.column(places[each]).cast(field.type) for each, field in zip(ids, fields, strict=True)]
-        tables.append(pa.table(dict(zip(map(str, ids), columns, strict=True))))
-    return SoughtKeys(pa.concat_tables(tables), ids)
+        with filesystem.open_input_file(place) as opened, pq.ParquetFile(opened) as file:
+            places = _places(file.schema_arrow)
+            for batch in file.iter_batches(min(at_once, _BATCH)):
+                columns = [batch.column(places[each]).cast(field.type) for each, field in zip(ids, fields, strict=True)]
+                batches.append(pa.table(dict(zip(map(str, ids), columns, strict=True))))
+                if sum(map(len, batches)) >= at_once:
+                    yield SoughtKeys(pa.concat_tables(batches), ids)
+                    batches = []
+    if batches:
+        yield SoughtKeys(pa.concat_tables(batches), ids)
 
 
 def find_rows(storage: Storage, files: Collection[PlannedFile], sought: SoughtKeys) -> dict[str, Positions]:

@@ -1,9 +1,10 @@
-"""Upserts by position deletes (`merge: positions`): every reader of Iceberg applies these, and at little cost.
+"""Upserts by position deletes, the default: every reader of Iceberg applies these, and at little cost.
 
 - The load is staged as usual, with files of its keys, but these are never added to the table. Before the commit, the
   rows that have one of the keys are found in the table's files, by reading key columns alone: in this process, or by a
   Spark job if there are too many rows, or files that only Spark reads. One snapshot then adds the load's rows, and
   deletes of the rows that were found: deletion vectors in tables of format 3, files of position deletes in format 2.
+- Of a load with very many keys, some are sought at a time, so that memory has a limit.
 - Iceberg skips files by the bounds of the keys, and by partition and bucket if the keys are few.
 - The change is fenced. It is refused if rows or deletes came in since the snapshot that was searched, or if a data file
   that the deletes refer to is gone: a compaction has put its rows into another file, where they would be back. Then the
@@ -17,6 +18,7 @@ from contextlib import closing, suppress
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -32,6 +34,7 @@ from dagster_airbyte_proto.tables.iceberg.jvm import WITH_VECTORS, JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
 from dagster_airbyte_proto.tables.iceberg.positions.deletion_vectors import puffin_file
 from dagster_airbyte_proto.tables.iceberg.positions.key_columns import (
+    KEYS_AT_ONCE,
     SoughtKeys,
     UnreadableFile,
     find_rows,
@@ -53,7 +56,7 @@ ROWS_SEARCHED_HERE = 50_000_000
 CPU seconds."""
 # Iceberg evaluates a list of values against bounds only up to this length.
 _MOST_VALUES = 200
-BY_POSITION = frozenset((MergeMode.POSITIONS,))
+BY_POSITION = frozenset((MergeMode.ON_READ, MergeMode.POSITIONS))
 """The merge modes that leave the positions of rows."""
 
 
@@ -99,11 +102,16 @@ class PositionMerge:
         files = [file for file in part.files if file.content is not FileContent.EQUALITY_DELETES]
         self._table.with_files(change, part, files)
         try:
-            sought = self._sought(part)
-            tasks = self._tasks(sought, base, scope)
-            found = self._found(tasks, sought, base)
+            tasks: dict[str, PlannedTask] = {}
+            found = defaultdict(list)
+            for sought in self._sought(part):
+                planned = self._tasks(sought, base, scope)
+                tasks |= planned
+                for path, rows in self._found(planned, sought, base).items():
+                    found[path].append(rows)
             older = OlderDeletes(self._storage, writes_vectors=self._writes_vectors)
-            joined = {path: each for path, rows in found.items() if (each := older.joined(tasks[path], rows))}
+            united = {path: np.unique(np.concatenate(rows)) for path, rows in found.items()}
+            joined = {path: each for path, rows in united.items() if (each := older.joined(tasks[path], rows))}
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowException) as error:
@@ -128,12 +136,13 @@ class PositionMerge:
     def _writes_vectors(self) -> bool:
         return self._table.log.format_version >= WITH_VECTORS
 
-    def _sought(self, part: StagedRows) -> SoughtKeys:
+    def _sought(self, part: StagedRows) -> Iterator[SoughtKeys]:
         schema_id = part.branch_position.schema_id if part.branch_position else None
         columns = self._table.log.columns_of("committing a load", schema_id)
         by_id = {int(field.metadata[FIELD_ID]): field for field in arrow_schema(columns)}
         paths = [file.path for file in part.files if file.content is FileContent.EQUALITY_DELETES]
-        return read_keys(self._storage, paths, [by_id[each] for each in key_ids(columns, part.keys)])
+        fields = [by_id[each] for each in key_ids(columns, part.keys)]
+        return read_keys(self._storage, paths, fields, KEYS_AT_ONCE)
 
     def _tasks(self, sought: SoughtKeys, base: Snapshot, scope: Any) -> dict[str, PlannedTask]:
         """Returns the files of a snapshot that may have rows of the keys, by path."""

@@ -26,9 +26,10 @@ def find_rows_by_spark(table: DataFrame, keys: pa.Table, names: Mapping[str, str
     rows = table.select("_file", "_pos", *own)
     wanted = table.sparkSession.createDataFrame(keys.rename_columns([_KEY.format(name) for name in keys.column_names]))
     same = [rows[_OWN.format(name)].eqNullSafe(wanted[_KEY.format(name)]) for name in keys.column_names]
-    found = rows.join(wanted, reduce(and_, same), "left_semi").select("_file", "_pos").toArrow()
-    grouped = found.group_by("_file").aggregate([("_pos", "list")])
-    positions = zip(grouped["_file"].to_pylist(), grouped["_pos_list"], strict=True)
+    found = rows.join(wanted, reduce(and_, same), "left_semi")
+    # A path for each file and not for each row: those of ten million rows would fill more than a gigabyte.
+    grouped = found.groupBy("_file").agg(f.collect_list("_pos").alias("_pos")).toArrow()
+    positions = zip(grouped["_file"].to_pylist(), grouped["_pos"], strict=True)
     return {path: np.unique(np.asarray(each.values.to_numpy(), dtype=np.int64)) for path, each in positions}
 
 

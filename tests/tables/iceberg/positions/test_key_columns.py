@@ -89,7 +89,10 @@ def test_staged_keys_get_the_types_of_the_table(tmp_path: Path) -> None:
     for name, values in (("one", [1, None]), ("two", [2, 3])):
         _written(tmp_path / name, {_field("n", pa.int32(), 2): values, _field("id", pa.string(), 1): ["a", "b"]})
     fields = [_field("id", pa.string(), 1), _field("m", pa.int64(), 2)]
-    sought = read_keys(LOCAL, [str(tmp_path / "one"), str(tmp_path / "two")], fields)
+    paths = [str(tmp_path / "one"), str(tmp_path / "two")]
+    [sought] = read_keys(LOCAL, paths, fields, at_once=100)
     assert sought.ids == (1, 2)
     assert sought.keys.to_pydict() == {"1": ["a", "b", "a", "b"], "2": [1, None, 2, 3]}
     assert sought.keys.schema.field("2").type == pa.int64()
+    few = [each.keys.to_pydict() for each in read_keys(LOCAL, paths, fields, at_once=2)]
+    assert few == [{"1": ["a", "b"], "2": [1, None]}, {"1": ["a", "b"], "2": [2, 3]}]

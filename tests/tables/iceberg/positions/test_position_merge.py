@@ -11,6 +11,7 @@ from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import MergeMode, Shaping, WriteMode
 from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction
+from dagster_airbyte_proto.tables.iceberg.positions import position_merge
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -117,6 +118,17 @@ def test_older_vectors_are_part_of_the_new_one(spark: SparkSession, bench: Bench
     # A vector for each of three data files. In format 2 a file for each load, without rows that were deleted before.
     assert _deleted(spark, target) == ([2, 3, 4] if _kinds(spark, target) == {_VECTORS} else [3, 3, 3])
     assert query(spark, f"select count(*) from {target.qualified}").rows == [[9]]
+
+
+@pytest.mark.everyday("3")
+def test_of_many_keys_some_are_sought_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(position_merge, "KEYS_AT_ONCE", 2)
+    target = bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
+    _commit(bench, "l1", _upsert(target, "a", *range(6)))
+    _commit(bench, "l2", _upsert(target, "b", 0, 1, 2, 4, 5, 6))
+    _commit(bench, "l3", _upsert(target, "c", 2, 3, 6))
+    expected = [(0, "b"), (1, "b"), (2, "c"), (3, "c"), (4, "b"), (5, "b"), (6, "c")]
+    assert names(bench.read(target)) == expected
 
 
 @pytest.mark.nightly
@@ -263,7 +275,7 @@ def test_rows_are_found_in_whichever_partition_they_were(spark: SparkSession, be
 def test_a_sync_makes_such_a_table_by_itself(spark: SparkSession, iceberg: IcebergTables) -> None:
     properties = {"id": {"type": "integer"}, "country": {"type": "string"}, "n": {"type": "integer"}}
     planned = plan(properties, name=table_name().name, write=WriteMode.APPEND_DEDUP, key=[("id",)], cursor=("n",))
-    planned = msgspec.structs.replace(planned, shaping=Shaping(partition_by=("country",)), merge=MergeMode.POSITIONS)
+    planned = msgspec.structs.replace(planned, shaping=Shaping(partition_by=("country",)), merge=MergeMode.ON_READ)
     rows = [(1, "AT", 1), (2, "DE", 2), (1, "AT", 3), (1, "DE", 4), (3, "AT", 5), (2, "DE", 6)]
     lines = [record(json.dumps(dict(zip(properties, row, strict=True)))) for row in rows]
     landed(iceberg, planned, [lines[:3], lines[3:]])
