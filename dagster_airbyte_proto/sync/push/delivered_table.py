@@ -34,7 +34,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
     run_staging_folder,
 )
 from dagster_airbyte_proto.sync.commit.table_witness import check_witness
-from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
+from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 
 NAMESPACE: Final = "_pushes"

@@ -30,7 +30,7 @@ from dagster_airbyte_proto.sync.push.content.kept_scopes import KeptScopes
 from dagster_airbyte_proto.sync.push.content.rejected_records import RejectedRecords
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
-from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, ReadSize, plan_batches
+from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, ReadSize, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.push.written_batches import WrittenBatches, written_batches

@@ -37,8 +37,8 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
 )
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
-from dagster_airbyte_proto.sync.push.partition import pushed_partition, query_of
-from dagster_airbyte_proto.sync.push.plan_rows import plan_batches
+from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of
+from dagster_airbyte_proto.sync.push.plan.plan_rows import plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.transforms.transform_choice import described_transforms
 

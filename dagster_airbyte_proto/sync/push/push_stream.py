@@ -32,7 +32,7 @@ from dagster_airbyte_proto.sync.push.attempts import (
     row_ranges,
 )
 from dagster_airbyte_proto.sync.push.delivered_table import fold, stored_position
-from dagster_airbyte_proto.sync.push.field_origins import field_origins
+from dagster_airbyte_proto.sync.push.plan.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin, samples_of
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.sync.push.report import PushedField, PushedStreamReport

@@ -22,7 +22,7 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, create_folder, run_staging_folder
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.push.plan_rows import plan_batches
+from dagster_airbyte_proto.sync.push.plan.plan_rows import plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushRequest
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.push.run import push_connection

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from dagster_airbyte_proto.loads.push import PlanFile, PlannedCounts, SealedPlan
 from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.model import PushMode, StreamId
-from dagster_airbyte_proto.sync.push.plan_rows import ReadSize, plan_batches
+from dagster_airbyte_proto.sync.push.plan.plan_rows import ReadSize, plan_batches
 
 
 def _files(folder: Path, rows: int, file_rows: int) -> tuple[PlanFile, ...]:

@@ -10,7 +10,7 @@ import pytest
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.loads.storage import LOCAL
-from dagster_airbyte_proto.sync.push.plan_rows import plan_batches
+from dagster_airbyte_proto.sync.push.plan.plan_rows import plan_batches
 from dagster_airbyte_proto.testing import fake_destination
 from tests.support.containers.images import Image, python_image
 from tests.sync.push.push_fork_server import PushForkServer

@@ -8,7 +8,7 @@ import pytest
 
 from dagster_airbyte_proto.loads.plan_query import PARTITION
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
-from dagster_airbyte_proto.sync.push.partition import query_of
+from dagster_airbyte_proto.sync.push.plan.partition import query_of
 from tests.sync.push.pushed_table import SCHEMA, PushedTable, person
 
 A, B = Slice("2026-11-01"), Slice("2026-11-02")

@@ -12,7 +12,7 @@ from typing import Any
 from dagster_airbyte_proto.encoding.record_lines import record_objects
 from dagster_airbyte_proto.loads.push import RejectedRow
 from dagster_airbyte_proto.protocols.destination import RejectedRecord
-from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch
+from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 
 

@@ -13,7 +13,7 @@ from dagster_airbyte_proto.loads.push import RejectedRow
 from dagster_airbyte_proto.model import PushMode
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol, PushedStream
 from dagster_airbyte_proto.sync.connector.destination_catalog import opened_row_schema
-from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch
+from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.push.written_batches import WrittenBatches
 
