@@ -19,6 +19,13 @@ class PlanFile(msgspec.Struct, frozen=True):
     rows: int
 
 
+class PlanColumn(msgspec.Struct, frozen=True):
+    """A field that the destination gets, and the column of a plan's files that it is read from."""
+
+    field: str
+    column: str
+
+
 class TableSnapshot(msgspec.Struct, frozen=True):
     """A snapshot of an Iceberg or Delta table. Another `table_id` under the same name is another table.
 
@@ -61,7 +68,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     before, both as text. So are `snapshot`, up to which the changes of the table are in the plan, and
     `snapshot_before`. With `keeps_snapshot` the next push looks for changes from there on. A plan of a `partition`
     has the rows of that one alone. The text of `json_fields` is JSON already. `transform_states` are those of the
-    stream's transforms after all rows of the plan.
+    stream's transforms after all rows of the plan. With `columns` the files are the table's own, in its `snapshot`.
     """
 
     plan_id: str
@@ -84,6 +91,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     json_fields: tuple[str, ...] = ()
     mapping: str = ""
     transform_states: tuple[TransformState, ...] = ()
+    columns: tuple[PlanColumn, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -132,7 +140,10 @@ class Delivery(NamedTuple):
 
     @property
     def needed_snapshots(self) -> tuple[TableSnapshot, ...]:
-        """The snapshots from which the next push may look for changes: that of the plan, and until its end the last."""
+        """The snapshots that the table has to keep: that whose files the plan is, until its end; and those from which
+        the next push may look for changes: that of the plan, and until its end the last."""
+        if self.plan.columns:
+            return () if self.is_complete or self.plan.snapshot is None else (self.plan.snapshot,)
         ends = (self.plan.snapshot,) if self.is_complete else (self.plan.snapshot, self.plan.snapshot_before)
         return tuple(each for each in ends if each is not None and self.plan.keeps_snapshot)
 

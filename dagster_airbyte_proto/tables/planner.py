@@ -1,11 +1,12 @@
 """The interfaces behind the plan of a push: who finds the rows to send, and writes them as Parquet."""
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from dagster_airbyte_proto.loads.plan_query import PlannedRows, PlanQuery
-from dagster_airbyte_proto.loads.push import TableSnapshot
+from dagster_airbyte_proto.loads.push import PlanFile, TableSnapshot
 
 
 class PushPlanner(Protocol):
@@ -36,6 +37,26 @@ class PushPlanner(Protocol):
         Raises ConfigError for a mapping that fails, TableError for keys that are null or not unique. Where the changes
         since a snapshot cannot be found it compares all rows, and says why.
         """
+        ...
+
+
+class WholeFiles(NamedTuple):
+    """The data files of a table without deletes, and the field id of each of its columns."""
+
+    files: Sequence[PlanFile]
+    ids: Mapping[str, int]
+
+
+@runtime_checkable
+class SupportsWholeFiles(Protocol):
+    """A planner that tells the data files of a table, which can be read in the place of a plan."""
+
+    def whole_files(self, query: PlanQuery) -> WholeFiles | None:
+        """Returns the Parquet files with all rows of the table at a snapshot; None where other files have a say."""
+        ...
+
+    def release_snapshot(self, tag: str, table: str) -> None:
+        """Has the table forget a tag. Raises TableError where the table refuses it."""
         ...
 
 

@@ -38,7 +38,8 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
 from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of
-from dagster_airbyte_proto.sync.push.plan.plan_rows import plan_batches
+from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
+from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_plan, table_files
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.transforms.transform_choice import described_transforms
 
@@ -85,7 +86,8 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
 def make_plan(
     context: PushContext, stream: StreamId, options: PushOptions, origin: PushOrigin, position: PushPosition | None
 ) -> SealedPlan:
-    """Has Spark write the rows to send, and returns the plan of them. It is not stored yet.
+    """Has Spark write the rows to send, where the table's own files do not have them, and returns the plan of them. It
+    is not stored yet.
 
     Raises TableError where a guard stops it: then nothing of it stays.
     """
@@ -103,14 +105,15 @@ def make_plan(
     _sweep(context, stream, plans, storage)
     folder = f"{plans}/{plan_id}"
     try:
-        planned = _planned(context, query, folder)
+        own = None if origin.transforms else table_files(context, stream, options, query, origin.fields)
+        planned = _planned(context, query, folder) if own is None else PlannedRows(sum(each.rows for each in own.files))
         states: tuple[TransformState, ...] = ()
         # A plan that is only shown asks no connector anything.
         if origin.transforms is not None and not context.request.only_plans:
             sends_all = starts_over or options.mode is PushMode.OVERWRITE
             before = () if sends_all else _transform_states(context, stream)
             states = origin.transforms.apply(f"{folder}/rows", storage, before)
-        plan = _sealed(context, stream, options, query, folder, planned, storage)
+        plan = _sealed(context, stream, options, query, folder, planned, own)
         # What a table has up to a snapshot is not pushed with one partition of it.
         snapshot = None if query.partition is not None else query.at
         plan = _with_ends(plan, planned, snapshot, None if starts_over else position)
@@ -173,8 +176,9 @@ def _sweep(context: PushContext, stream: StreamId, plans: str, storage: Storage)
 
 
 def drop_plan(context: PushContext, plan: SealedPlan) -> None:
-    """Deletes the files of a plan that is delivered, or given up."""
+    """Deletes the files of a plan that is delivered, or given up. Those that are the table's own stay."""
     remove_orphan_files(plan.folder, (), context.engine.tables.storage)
+    release_plan(context, plan)
 
 
 def samples_of(plan: SealedPlan, storage: Storage, count: int) -> dict[str, list[Mapping[str, Any]]]:
@@ -182,13 +186,21 @@ def samples_of(plan: SealedPlan, storage: Storage, count: int) -> dict[str, list
     counts = {"added": plan.counts.added, "changed": plan.counts.changed or 0, "removed": plan.counts.removed or 0}
     found: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in counts}
     for batch in plan_batches(plan, storage, 0, plan.rows):
-        for kind in ("removed",) if batch.is_removal else ("added", "changed"):
-            rows = batch.rows if batch.is_removal else batch.rows.filter(pc.equal(batch.rows.column(CHANGE), kind))
+        for kind, rows in _by_kind(batch).items():
             shown = rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
             found[kind] += shown.slice(0, count - len(found[kind])).to_pylist()
         if all(len(found[kind]) >= min(count, rows) for kind, rows in counts.items()):
             break
     return {kind: rows for kind, rows in found.items() if rows}
+
+
+def _by_kind(batch: PlanBatch) -> Mapping[str, pa.RecordBatch]:
+    if batch.is_removal:
+        return {"removed": batch.rows}
+    if CHANGE not in batch.rows.schema.names:
+        return {"added": batch.rows}  # Rows of the table's own files.
+    changes = batch.rows.column(CHANGE)
+    return {kind.value: batch.rows.filter(pc.equal(changes, kind.value)) for kind in RowChange}
 
 
 def _plans_folder(context: PushContext, stream: StreamId, origin: PushOrigin) -> str:
@@ -244,11 +256,12 @@ def _sealed(
     query: PlanQuery,
     folder: str,
     planned: PlannedRows,
-    storage: Storage,
+    own: TableFiles | None,
 ) -> SealedPlan:
-    files = _files(f"{folder}/rows", storage)
+    storage = context.engine.tables.storage
+    files = own.files if own is not None else _files(f"{folder}/rows", storage)
     removal_files = _files(f"{folder}/removed", storage)
-    changes = [_table(file, storage, [CHANGE]).column(CHANGE) for file in files]
+    changes = [_table(file, storage, [CHANGE]).column(CHANGE) for file in files] if own is None else []
     changed = sum(int(pc.sum(pc.equal(each, RowChange.CHANGED.value)).as_py() or 0) for each in changes)
     written = sum(file.rows for file in files)
     removed = sum(file.rows for file in removal_files)
@@ -266,6 +279,7 @@ def _sealed(
         mapping=_mapping(options),
         generation_id=context.delivery.sync_id,
         partition=context.request.partition_key,
+        columns=own.columns if own is not None else (),
     )
 
 

@@ -15,10 +15,12 @@ from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.tables.changes.change_feed import FeedChanges
 from dagster_airbyte_proto.tables.changes.data_files import DataFileChanges
 from dagster_airbyte_proto.tables.changes.row_events import ChangeFinder, EventsWanted, NoCommonHistory, RowEvents
+from dagster_airbyte_proto.tables.changes.whole_files import whole_files
 from dagster_airbyte_proto.tables.delta.jvm import JavaDelta
 from dagster_airbyte_proto.tables.iceberg.connect.remote_table import open_remote_table
 from dagster_airbyte_proto.tables.iceberg.handle import open_table, table_errors
 from dagster_airbyte_proto.tables.iceberg.log import TableLog
+from dagster_airbyte_proto.tables.planner import WholeFiles
 from dagster_airbyte_proto.tables.remote_sessions import is_remote
 from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS, first_line
 from dagster_airbyte_proto.tables.sql_names import quoted
@@ -64,6 +66,22 @@ def keep_snapshot(session: SparkSession, tag: str, snapshot: TableSnapshot) -> N
             table.manageSnapshots().createTag(tag, wanted).commit()
         elif known.snapshot_id != wanted:
             table.manageSnapshots().replaceTag(tag, wanted).commit()
+
+
+def release_snapshot(session: SparkSession, tag: str, table: str) -> None:
+    """Removes a tag of an Iceberg table, if it has it."""
+    with table_errors(f"removing the tag {tag} of {table}"):
+        opened = open_table(session, table)
+        if tag in opened.log.refs:
+            opened.table.manageSnapshots().removeTag(tag).commit()
+
+
+def files_at(session: SparkSession, snapshot: TableSnapshot) -> WholeFiles | None:
+    """Returns the files of an Iceberg table, if they have its rows at the snapshot as they are."""
+    with table_errors(f"listing the files of {snapshot.table}"):
+        if is_remote(session) or _described(session, snapshot.table).provider != "iceberg":
+            return None
+        return whole_files(session, snapshot)
 
 
 @contextmanager

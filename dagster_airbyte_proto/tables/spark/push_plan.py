@@ -20,12 +20,8 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
-    ArrayType,
     CalendarIntervalType,
-    DataType,
     DayTimeIntervalType,
-    MapType,
-    StructType,
     VariantType,
     YearMonthIntervalType,
 )
@@ -42,7 +38,14 @@ from dagster_airbyte_proto.loads.plan_query import (
 )
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.tables.changes.row_events import IS_GONE, STEP, EventsWanted, NoCommonHistory, RowEvents
-from dagster_airbyte_proto.tables.changes.snapshots import changes_since, keep_snapshot, newest_snapshot
+from dagster_airbyte_proto.tables.changes.snapshots import (
+    changes_since,
+    files_at,
+    keep_snapshot,
+    newest_snapshot,
+    release_snapshot,
+)
+from dagster_airbyte_proto.tables.planner import WholeFiles
 from dagster_airbyte_proto.tables.spark.columns import has_variant
 from dagster_airbyte_proto.tables.spark.jvm.errors import (
     SESSION_ERRORS,
@@ -50,6 +53,7 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import (
     is_server_lost,
     log_no_raised_errors,
 )
+from dagster_airbyte_proto.tables.spark.row_hash import row_hash
 from dagster_airbyte_proto.tables.spark.session import has_file_system
 from dagster_airbyte_proto.tables.spark.session_copies import copy_with
 from dagster_airbyte_proto.tables.spark.unknown_names import (
@@ -64,11 +68,6 @@ _CURSOR, _COPIES = "_airbyte_proto_cursor", "_copies"
 _KNOWN_HASH, _KNOWN_STATUS, _KNOWN_PARTITION = "_known_hash", "_known_status", "_known_partition"
 # Parquet's own form of times. Of Spark's default form others can read the years 1677 to 2262 only.
 _IN_MICROSECONDS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-_JSON_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 _PLACE = "_airbyte_proto_place"
 _SHOWN_KEYS = 3
 _BROADCAST_KEYS = 1_000_000
@@ -111,6 +110,12 @@ class SparkPlanner:
 
     def keep_snapshot(self, tag: str, snapshot: TableSnapshot) -> None:
         keep_snapshot(self._session, tag, snapshot)
+
+    def release_snapshot(self, tag: str, table: str) -> None:
+        release_snapshot(self._session, tag, table)
+
+    def whole_files(self, query: PlanQuery) -> WholeFiles | None:
+        return None if query.at is None else files_at(self._session, query.at)
 
     def writes_to(self, location: str) -> bool:
         return has_file_system(self._session, location)
@@ -319,18 +324,7 @@ def _observed(frame: DataFrame, query: PlanQuery, counts: Observation) -> DataFr
 def _hashed(frame: DataFrame, query: PlanQuery) -> DataFrame:
     """Adds the hash, or 0 where nobody compares rows: JSON of nested fields is the dearest part of a plan."""
     kinds = [(each.name, each.dataType) for each in frame.schema.fields if each.name != _CURSOR]
-    return frame.withColumn(HASH, _row_hash(query.fingerprint, kinds) if query.compares_keys else f.lit(0).cast("long"))
-
-
-def _row_hash(fingerprint: str, fields: list[tuple[str, DataType]]) -> Column:
-    """Returns a hash of all fields. Null counts: Spark's hash passes over it, and ("a", null) would be (null, "a")."""
-    parts: list[Column] = [f.lit(fingerprint)]
-    for name, kind in fields:
-        column = f.col(quoted(name))
-        if isinstance(kind, StructType | ArrayType | MapType):
-            column = f.to_json(f.struct(column), _JSON_OPTIONS)
-        parts += [column, column.isNull()]
-    return f.xxhash64(*parts)
+    return frame.withColumn(HASH, row_hash(query.fingerprint, kinds) if query.compares_keys else f.lit(0).cast("long"))
 
 
 def _changed(rows: DataFrame, known: DataFrame, query: PlanQuery) -> DataFrame:

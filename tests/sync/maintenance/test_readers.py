@@ -70,7 +70,7 @@ def test_upserts_are_read_by_pyiceberg_and_deletes_by_key_once_they_are_compacte
 ) -> None:
     by_key = {"write": "append_dedup", "merge": "equality_deletes"}
     modes = {"users": "append_dedup", "by_key": by_key}
-    lake.sync(dict.fromkeys(modes, {"records": 12, "keys": 4}), modes)
+    lake.sync({name: {"records": 12, "keys": 4} for name in modes}, modes)
     assert [row["id"] for row in by_id(static(lake, spark, "users").scan().to_arrow())] == [8, 9, 10, 11]
     with pytest.raises(ValueError, match="equality deletes"):
         static(lake, spark, "by_key").scan().to_arrow()

@@ -140,12 +140,12 @@ class PushedTable:
 
     def run_until_sent(self, rows: int) -> PushedStreamReport:
         """Pushes, and cancels the push once so many rows are on their way. Returns the report of the only stream."""
-        cancel = threading.Event()
+        cancel, name = threading.Event(), str(self.options.get("name", "crm"))
 
         def wait_for_rows() -> None:
             store = SqlStore(self.settings.state_url)
             while not cancel.wait(0.05):
-                if any(each.announced >= rows for each in store.deliveries("crm").values()):
+                if any(each.announced >= rows for each in store.deliveries(name).values()):
                     cancel.set()
             store.close()
 

@@ -1,6 +1,5 @@
 """Pushes with `changes: snapshots`: which snapshot they go on from, and what the table keeps for them."""
 
-import secrets
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,15 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.model import StreamId, TableName
-from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.maintenance.care import clean
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport
 from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles, SnapshotChange, TableFacts, TableHistory
-from dagster_airbyte_proto.tables.delta.tables import DeltaTables
-from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from dagster_airbyte_proto.tables.writer import TableWriter
+from tests.sync.push.plan.spark_table import SparkPushedTable
 from tests.sync.push.pushed_table import PEOPLE, PushedTable, Row, person
 
 _COMPARED = "all rows of"
@@ -139,34 +134,6 @@ class _Care:
         return ()
 
 
-class _SparkTable(PushedTable):
-    """The same, with a table of Iceberg or Delta in the test session."""
-
-    def __init__(self, folder: Path, spark: SparkSession, settings: SparkSettings, more: str = "") -> None:
-        super().__init__(folder, mode="mirror")
-        self._spark = spark
-        self.writer: TableWriter = (DeltaTables if settings.format == "delta" else IcebergTables)(spark, settings)
-        self.name = f"{settings.catalog}.pushed_{secrets.token_hex(4)}.people"
-        self.sql(f"CREATE NAMESPACE {self.name.rpartition('.')[0]}")
-        self.sql(f"CREATE TABLE {self.name} (id bigint, name string, score double, bad boolean) {more}")
-        self.push.update({"from": self.name, "changes": "snapshots"})
-        self.options["name"] = f"crm_{secrets.token_hex(4)}"
-
-    def engine(self) -> Engine:
-        return Engine(self.settings, tables=self.writer, stop_grace_seconds=0.2)
-
-    def sql(self, sql: str) -> Sequence[Row]:
-        return [row.asDict() for row in self._spark.sql(sql).collect()]
-
-    def rows(self) -> dict[int, Row]:
-        return {row["id"]: row for row in self.sql(f"SELECT * FROM {self.name}")}
-
-    def tagged(self) -> list[str]:
-        refs = self.sql(f"SELECT name, snapshot_id FROM {self.name}.refs WHERE type = 'TAG'")
-        assert all(each["name"] == f"airbyte-proto-push-{self.options['name']}-contacts" for each in refs)
-        return [str(each["snapshot_id"]) for each in refs]
-
-
 _FEED = "USING delta TBLPROPERTIES ('delta.enableChangeDataFeed'='true')"
 _ICEBERG = "USING iceberg TBLPROPERTIES ('write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read')"
 
@@ -181,7 +148,7 @@ def test_a_real_table_is_pushed_from_snapshot_to_snapshot(
         settings = settings._replace(
             catalog="spark_catalog", format="delta", warehouse=settings.warehouse.replace("ware house", "del ta")
         )
-    table = _SparkTable(quick_folder, spark, settings, _FEED if kind == "delta" else _ICEBERG)
+    table = SparkPushedTable(quick_folder, spark, settings, _FEED if kind == "delta" else _ICEBERG)
     table.sql(f"INSERT INTO {table.name} SELECT id, concat('person ', id), 0.5, false FROM range(100)")
     first, _ = _pushed(table)
     assert (first.planned.added, first.acknowledged) == (100, 100)

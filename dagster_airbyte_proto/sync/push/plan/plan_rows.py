@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto.errors import StagingError
-from dagster_airbyte_proto.loads.push import PlanFile, SealedPlan
+from dagster_airbyte_proto.loads.push import PlanColumn, PlanFile, SealedPlan
 from dagster_airbyte_proto.loads.storage import Storage
+from dagster_airbyte_proto.sync.push.plan.plain_types import plain_type
 
 _READ_ROWS = 10_000
 
@@ -51,7 +52,7 @@ def plan_batches(
 ) -> Iterator[PlanBatch]:
     """Yields the rows of a plan from `start` up to `end`. Raises StagingError where its files are gone."""
     removals_begin = plan.rows_to_write
-    for rows in _rows(plan.files, storage, start, min(end, removals_begin), size):
+    for rows in _rows(plan.files, storage, start, min(end, removals_begin), size, plan.columns):
         yield PlanBatch(start, _with_json(rows, plan.json_fields), is_removal=False)
         start += rows.num_rows
     first = max(start - removals_begin, 0)
@@ -70,13 +71,18 @@ def _with_json(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 
 def _rows(
-    files: Sequence[PlanFile], storage: Storage, start: int, end: int, size: ReadSize
+    files: Sequence[PlanFile],
+    storage: Storage,
+    start: int,
+    end: int,
+    size: ReadSize,
+    columns: Sequence[PlanColumn] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Joins the rows of small files, of which Spark writes many. Each batch is a transaction here, and often one at the
     destination."""
     waiting: list[pa.RecordBatch] = []
     waiting_rows = waiting_bytes = 0
-    for rows in _rows_of_files(files, storage, start, end, size):
+    for rows in _rows_of_files(files, storage, start, end, size, columns):
         if waiting and not size.has_room(waiting_rows + rows.num_rows, waiting_bytes + rows.nbytes):
             yield from _joined(waiting)
             waiting, waiting_rows, waiting_bytes = [], 0, 0
@@ -94,31 +100,54 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 
 
 def _rows_of_files(
-    files: Sequence[PlanFile], storage: Storage, start: int, end: int, size: ReadSize
+    files: Sequence[PlanFile], storage: Storage, start: int, end: int, size: ReadSize, columns: Sequence[PlanColumn]
 ) -> Iterator[pa.RecordBatch]:
     before = 0
     for file in files:
         first, last = max(start - before, 0), min(end - before, file.rows)
         before += file.rows
         if first < last:
-            yield from _rows_of_file(file, storage, first, last, size)
+            yield from _rows_of_file(file, storage, first, last, size, columns)
 
 
-def _rows_of_file(file: PlanFile, storage: Storage, first: int, last: int, size: ReadSize) -> Iterator[pa.RecordBatch]:
+def _rows_of_file(
+    file: PlanFile, storage: Storage, first: int, last: int, size: ReadSize, columns: Sequence[PlanColumn]
+) -> Iterator[pa.RecordBatch]:
     doing, place = "reading the plan of a push", 0
+    names = [each.column for each in columns] or None
     try:
         filesystem, path = storage.at(file.path)
         with filesystem.open_input_file(path) as opened, pq.ParquetFile(opened) as parquet:
-            for rows in parquet.iter_batches(size.rows_of(parquet)):
+            groups, place = _row_groups_from(parquet, first)
+            for rows in parquet.iter_batches(size.rows_of(parquet), row_groups=groups, columns=names):
                 kept = rows.slice(
                     max(first - place, 0), max(min(last - place, rows.num_rows) - max(first - place, 0), 0)
                 )
                 place += rows.num_rows
                 if kept.num_rows:
-                    yield kept
+                    yield _as_fields(kept, columns) if columns else kept
                 if place >= last:
                     return
     except (OSError, pa.ArrowInvalid) as error:
         remedy = "What was acknowledged stays. `airbyte-proto state reset` plans the push anew, from nothing."
         raise StagingError(doing, f"{file.path}: {error}", remedy=remedy) from error
     raise StagingError(doing, f"{file.path} has {place} rows, and had {file.rows}")
+
+
+def _row_groups_from(parquet: pq.ParquetFile, first: int) -> tuple[list[int], int]:
+    """The row groups of a file from that with a row on, and the number of the rows before them."""
+    before = 0
+    for number in range(parquet.num_row_groups):
+        rows = parquet.metadata.row_group(number).num_rows
+        if first < before + rows:
+            return list(range(number, parquet.num_row_groups)), before
+        before += rows
+    return [], before
+
+
+def _as_fields(rows: pa.RecordBatch, columns: Sequence[PlanColumn]) -> pa.RecordBatch:
+    # By name, because Arrow also reads a field `b` in a struct `a` where the column `a.b` is requested.
+    found = [rows.column(each.column) for each in columns]
+    # Batches of several files are joined.
+    plain = [each if each.type == (kind := plain_type(each.type)) else each.cast(kind) for each in found]
+    return pa.RecordBatch.from_arrays(plain, [each.field for each in columns])
