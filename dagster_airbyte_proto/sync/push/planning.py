@@ -39,7 +39,7 @@ from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
 from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
-from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_plan, table_files
+from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.transforms.transform_choice import described_transforms
 
@@ -178,7 +178,7 @@ def _sweep(context: PushContext, stream: StreamId, plans: str, storage: Storage)
 def drop_plan(context: PushContext, plan: SealedPlan) -> None:
     """Deletes the files of a plan that is delivered, or given up. Those that are the table's own stay."""
     remove_orphan_files(plan.folder, (), context.engine.tables.storage)
-    release_plan(context, plan)
+    release_files(context, plan)
 
 
 def samples_of(plan: SealedPlan, storage: Storage, count: int) -> dict[str, list[Mapping[str, Any]]]:

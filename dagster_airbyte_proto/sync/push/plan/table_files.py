@@ -45,31 +45,28 @@ def table_files(
     if query.at is None or not query.at.snapshot_id or not isinstance(planner, SupportsWholeFiles):
         return None
     try:
-        if not context.request.only_plans:
-            planner.keep_snapshot(_tag(context, stream), query.at)
         whole = planner.whole_files(query)
+        if whole is None:
+            return None
+        wanted = {each.field: whole.ids.get(each.column) for each in columns}
+        found = _files_with(whole.files, context.engine.tables.storage, wanted, fields)
+        if found is not None and not context.request.only_plans:
+            planner.keep_snapshot(_tag(context, stream), query.at)
     except TableError as error:
         # Somebody's table, which we may only read: nothing would keep its files.
         context.log.write("NOTE", str(error))
         return None
-    wanted = {each.field: whole.ids.get(each.column) for each in columns} if whole is not None else {}
-    read = _files_with(whole.files, context.engine.tables.storage, wanted, fields) if whole is not None else None
-    if read is None:
-        release_table(context, stream, query.at.table)
-    return read
+    return found
 
 
-def release_plan(context: PushContext, plan: SealedPlan) -> None:
-    """Has the table no longer keep the files of a plan."""
-    if plan.columns and plan.snapshot is not None and not context.request.only_plans:
-        release_table(context, plan.stream, plan.snapshot.table)
-
-
-def release_table(context: PushContext, stream: StreamId, table: str) -> None:
+def release_files(context: PushContext, plan: SealedPlan) -> None:
+    """Has the table no longer keep the files of a plan, if the plan is the table's own files."""
     planner = context.engine.planner
-    if isinstance(planner, SupportsWholeFiles) and not context.request.only_plans:
+    if not plan.columns or plan.snapshot is None or context.request.only_plans:
+        return
+    if isinstance(planner, SupportsWholeFiles):
         try:
-            planner.release_snapshot(_tag(context, stream), table)
+            planner.release_snapshot(_tag(context, plan.stream), plan.snapshot.table)
         except TableError as error:
             context.log.write("NOTE", str(error))
 

@@ -7,8 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.push import Delivery
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.model import StreamId, TableName
+from dagster_airbyte_proto.sync.maintenance.care import clean
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
+from dagster_airbyte_proto.tables.formats import care_of
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.sync.push.plan.spark_table import COLUMNS, SparkPushedTable
 from tests.sync.push.pushed_table import Row
@@ -129,6 +131,10 @@ def test_a_plan_outlives_a_compaction_and_an_expiry(
     assert len(table.tagged()) == 1
     _fill(table, 100, 110)
     catalog, _, name = table.name.partition(".")
+    people = TableName(*name.split("."))
+    with table.engine() as engine:
+        clean(engine.store, care_of(engine.tables), people, keep_seconds=-60, orphan_seconds=86400)
+    assert len(table.tagged()) == 1
     table.sql(f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
     later = "TIMESTAMP '2100-01-01 00:00:00'"
     table.sql(f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => {later}, retain_last => 1)")
