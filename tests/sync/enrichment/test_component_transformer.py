@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,12 @@ def _came(exchange: ComponentExchange, batches: Sequence[pa.RecordBatch] = BATCH
 
 
 def _children(process: int | str = "self") -> list[int]:
-    """The programs that a process has started, and that run."""
-    files = [task / "children" for task in Path(f"/proc/{process}/task").iterdir()]
-    return [int(child) for file in files for child in file.read_text().split() if is_running(int(child))]
+    """The programs that the threads of a process have started, and that run. A thread may end meanwhile."""
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with suppress(FileNotFoundError):
+            found += map(int, (task / "children").read_text().split())
+    return [child for child in found if is_running(child)]
 
 
 def _until_gone(before: Sequence[int]) -> bool:

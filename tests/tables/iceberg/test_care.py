@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
-from dagster_airbyte_proto.model import TableName, WriteMode
+from dagster_airbyte_proto.model import MergeMode, TableName, WriteMode
 from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles
 from dagster_airbyte_proto.tables.formats import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction, TableChanged
@@ -49,7 +49,12 @@ def rows_of(*pairs: tuple[int, str]) -> list[Row]:
 
 
 def upsert(target: TableTarget, *pairs: tuple[int, str]) -> StagedRows:
-    return part(target, WriteMode.APPEND_DEDUP, rows_of(*pairs))
+    """An upsert that leaves deletes by key: a compaction has to take these out, and can land beside more of them."""
+    return by_key(part(target, WriteMode.APPEND_DEDUP, rows_of(*pairs)))
+
+
+def by_key(upserted: StagedRows) -> StagedRows:
+    return msgspec.structs.replace(upserted, merge=MergeMode.EQUALITY_DELETES)
 
 
 def delete_files(spark: SparkSession, target: TableTarget) -> int:
@@ -67,7 +72,7 @@ def test_ten_upserts_leave_no_delete_file_and_the_same_rows(
         rows = staged(target, rows_of((1, "twice"), (1, f"n{number}"), (number + 2, f"n{number}")))
         deletes = upsert(target, (1, ""), (number + 2, "")).files[1]
         upserted = part_of(target, WriteMode.APPEND_DEDUP, rows, deletes, position_deletes(target, rows, 0))
-        iceberg.commit(f"u{number}", upserted)
+        iceberg.commit(f"u{number}", by_key(upserted))
     before = names(iceberg_rows(target))
     assert delete_files(spark, target) == 20
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import FileContent, StagedRows
-from dagster_airbyte_proto.model import PlannedStream, TableName, WriteMode
+from dagster_airbyte_proto.model import MergeMode, PlannedStream, TableName, WriteMode
 from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -95,7 +95,7 @@ def test_deletes_by_key_need_a_table_that_began_without_partitions(lake: _Lake) 
     lake.spark.sql("create namespace if not exists lake.shop")
     columns = "id bigint, at timestamp, on date, country string, n bigint, big decimal(38,0)"
     lake.spark.sql(f"create table lake.shop.theirs ({columns}) using iceberg partitioned by (bucket(2, id))")
-    planned = parted("theirs", ["bucket(2, id)"])
+    planned = msgspec.structs.replace(parted("theirs", ["bucket(2, id)"]), merge=MergeMode.EQUALITY_DELETES)
     part = lake.land(planned, "load-1", [row(1)])
     assert [file.content for file in part.files] == [FileContent.ROWS, FileContent.EQUALITY_DELETES]
     with pytest.raises(TableError, match="was created with partitions from the start"):
