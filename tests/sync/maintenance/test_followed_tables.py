@@ -50,5 +50,7 @@ def test_a_table_whose_rows_are_replaced_is_refused(lake: Lake, spark: SparkSess
     follower = Follower(lake, spark, tmp_path)
     lake.users(15, "append_dedup")
     lake.users(30, "append_dedup")
+    assert follower.ids() == list(range(30))  # The keys were all new.
+    lake.sync({"users": {"records": 34, "keys": 4}}, {"users": "append_dedup"})
     with pytest.raises(StreamingQueryException, match="snapshot"):
         follower.ids()
