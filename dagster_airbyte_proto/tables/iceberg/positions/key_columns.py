@@ -23,7 +23,7 @@ from dagster_airbyte_proto.tables.iceberg.positions.key_search import KeySearch
 from dagster_airbyte_proto.tables.iceberg.positions.planned_files import PARQUET, PlannedFile
 
 KEYS_AT_ONCE = 2_000_000
-"""A million keys take some 150 MB while they are sought."""
+"""They are in memory while they are sought."""
 _BATCH = 65_536
 # Object stores answer slowly, and Arrow decodes without holding Python up.
 _READERS = 4
