@@ -1,6 +1,6 @@
-"""Syncs in processes that are killed, with a Spark session that is not: it belongs to the tests.
+"""Syncs and pushes in processes that are killed, with a Spark session that is not: it belongs to the tests.
 
-The JVM still does what a killed process requested. No sync waits for a JVM to start.
+The JVM still does what a killed process requested. No process waits for a JVM to start.
 """
 
 import os
@@ -11,15 +11,18 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tests.support.fork_server import serve
-from tests.sync.crashes.sync_fork_server import SyncForkServer, carry_out
+from tests.support.fork_server import ForkServer, serve
+from tests.sync.crashes import sync_fork_server
+from tests.sync.crashes.sync_fork_server import SyncForkServer
+from tests.sync.push import push_fork_server
+from tests.sync.push.push_fork_server import PushForkServer
 
 _LATE_MODULES = ("dagster_airbyte_proto.tables.iceberg.tables", "dagster_airbyte_proto.tables.delta.tables")
 
 
-class SparkSyncForkServer(SyncForkServer):
-    """Gives each sync its own session in the JVM of `session`, and its own Py4J gateway. Closing the gateway releases
-    the JVM objects of a dead process, which would otherwise stay for ever."""
+class _SparkForkServer(ForkServer):
+    """Gives each process its own session in the JVM of `session`, and its own Py4J gateway. Closing the gateway
+    releases the JVM objects of a dead process, which would otherwise stay for ever."""
 
     def __init__(self, session: SparkSession) -> None:
         super().__init__(module=__name__)
@@ -40,6 +43,14 @@ class SparkSyncForkServer(SyncForkServer):
             self._gateway.shutdown()
 
 
+class SparkSyncForkServer(_SparkForkServer, SyncForkServer):
+    """Runs syncs."""
+
+
+class SparkPushForkServer(_SparkForkServer, PushForkServer):
+    """Runs pushes."""
+
+
 def _carry_out(order: dict[str, Any]) -> int:
     port, secret = order["gateway"]
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
@@ -47,7 +58,8 @@ def _carry_out(order: dict[str, Any]) -> int:
     context = gateway.jvm.JavaSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
     ours = SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
     SparkSession(ours, gateway.jvm.SparkSession.getDefaultSession().get().newSession())
-    return carry_out(order)
+    is_sync = "refresh" in order
+    return sync_fork_server.carry_out(order) if is_sync else push_fork_server.carry_out(order)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from tests.sync.push.pushed_table import PushedTable
 class PushForkServer(ForkServer):
     """Runs pushes one at a time."""
 
-    def __init__(self) -> None:
-        super().__init__(__name__)
+    def __init__(self, module: str = __name__) -> None:
+        super().__init__(module)
 
     def push(self, table: PushedTable, crash: Kill | None = None) -> int:
         """Runs a push that dies at a point. Returns its exit code, or minus the signal."""

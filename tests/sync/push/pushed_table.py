@@ -91,6 +91,10 @@ class PushedTable:
             return tables
 
     @property
+    def connection_name(self) -> str:
+        return str(self.options.get("name", "crm"))
+
+    @property
     def is_fake(self) -> bool:
         return self.launch.get("command") in _FAKES
 
@@ -140,12 +144,12 @@ class PushedTable:
 
     def run_until_sent(self, rows: int) -> PushedStreamReport:
         """Pushes, and cancels the push once so many rows are on their way. Returns the report of the only stream."""
-        cancel, name = threading.Event(), str(self.options.get("name", "crm"))
+        cancel = threading.Event()
 
         def wait_for_rows() -> None:
             store = SqlStore(self.settings.state_url)
             while not cancel.wait(0.05):
-                if any(each.announced >= rows for each in store.deliveries(name).values()):
+                if any(each.announced >= rows for each in store.deliveries(self.connection_name).values()):
                     cancel.set()
             store.close()
 
@@ -188,7 +192,7 @@ class PushedTable:
         """The rows that the store knows as acknowledged of the plan that is under way, and whether each is removed."""
         store = SqlStore(self.settings.state_url)
         found = set()
-        for delivery in store.deliveries("crm").values():
+        for delivery in store.deliveries(self.connection_name).values():
             if not delivery.is_complete or Path(delivery.plan.folder).exists():
                 for batch in plan_batches(delivery.plan, LOCAL, 0, delivery.acknowledged):
                     found |= {(number, batch.is_removal) for number in batch.rows.column("id").to_pylist()}
@@ -199,7 +203,7 @@ class PushedTable:
         """The rows that were announced and not acknowledged, as the store has them."""
         store = SqlStore(self.settings.state_url)
         found: list[int] = []
-        for delivery in store.deliveries("crm").values():
+        for delivery in store.deliveries(self.connection_name).values():
             if delivery.unknown:
                 for batch in plan_batches(delivery.plan, LOCAL, delivery.acknowledged, delivery.announced):
                     found += batch.rows.column("id").to_pylist()

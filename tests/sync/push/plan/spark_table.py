@@ -31,6 +31,11 @@ class SparkPushedTable(PushedTable):
         self.push.update({"from": self.name, "changes": "snapshots"})
         self.options["name"] = f"crm_{secrets.token_hex(4)}"
 
+    def push_all(self) -> None:
+        """From now on each push sends all rows, by files of the table where it can."""
+        del self.push["key"]
+        self.push.update({"mode": "append", "changes": "all"})
+
     def engine(self) -> Engine:
         return Engine(self.settings, tables=self.writer, stop_grace_seconds=0.2)
 

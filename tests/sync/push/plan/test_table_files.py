@@ -36,8 +36,7 @@ _VALUES = """
 
 def _table(folder: Path, spark: SparkSession, settings: SparkSettings, columns: str = COLUMNS) -> SparkPushedTable:
     table = SparkPushedTable(folder, spark, settings, "USING iceberg", columns)
-    del table.push["key"]
-    table.push.update({"mode": "append", "changes": "all"})
+    table.push_all()
     return table
 
 
@@ -48,7 +47,7 @@ def _fill(table: SparkPushedTable, first: int, last: int) -> None:
 
 def _delivery(table: SparkPushedTable) -> Delivery:
     with table.engine() as engine:
-        return engine.store.deliveries(str(table.options["name"]))[StreamId.of("contacts")]
+        return engine.store.deliveries(table.connection_name)[StreamId.of("contacts")]
 
 
 def _by_id(rows: list[Row]) -> list[Row]:
