@@ -43,7 +43,7 @@ class Storage:
     """Finds the file system of a location by its scheme. Threads may share it.
 
     With a `source` of vended credentials, those apply to the files of their table. A copy in another process has no
-    source: it uses the settings alone.
+    source of its own: it uses the settings alone, or the source that it is given there.
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None, source: CredentialSource | None = None) -> None:
@@ -61,6 +61,10 @@ class Storage:
     @property
     def settings(self) -> Mapping[str, str]:
         return self._settings
+
+    @property
+    def source(self) -> CredentialSource | None:
+        return self._source
 
     def __reduce__(self) -> tuple[type["Storage"], tuple[Mapping[str, str]]]:
         """Pickles the settings alone: another process opens its own file systems."""

@@ -115,6 +115,7 @@ def order_of(engine: Engine, connection: Connection, request: SyncRequest, follo
         TablesOfDriver(
             tables.abilities,
             tables.storage,
+            tables.storage.source is not None,
             isinstance(tables, SupportsKeyLookup),
             isinstance(tables, SupportsBranches),
         ),

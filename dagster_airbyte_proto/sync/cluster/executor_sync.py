@@ -11,8 +11,10 @@ from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.sync.cluster.channel import Served
+from dagster_airbyte_proto.sync.cluster.credentials import ServedCredentials
 from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, LogLine, StreamCounts, SyncOrder, SyncOutcome
 from dagster_airbyte_proto.sync.cluster.values import RemoteMethods, from_remote
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
@@ -27,6 +29,7 @@ _STORE = RemoteMethods(DeliveryStore)
 _TABLES = RemoteMethods(TableWriter, SupportsKeyLookup, SupportsBranches)
 _DRIVER = RemoteMethods(DriverOfSync)
 _ANSWERS = RemoteMethods(AnswerCache)
+_CREDENTIALS = RemoteMethods(CredentialSource)
 
 
 class ExecutorSync:
@@ -53,6 +56,7 @@ class ExecutorSync:
             "store": Served(_STORE, lambda attempt: StoreOfSync(engine.store, name, attempt, self._holders)),
             "tables": Served(_TABLES, lambda _: engine.tables),
             "answers": Served(_ANSWERS, lambda _: engine.answer_cache),
+            "credentials": Served(_CREDENTIALS, lambda _: ServedCredentials(engine.tables.storage)),
         }
 
     @property

@@ -54,6 +54,7 @@ class TablesOfDriver(NamedTuple):
 
     abilities: Abilities
     storage: Storage
+    vends_credentials: bool
     has_key_lookup: bool
     has_branches: bool
 

@@ -15,8 +15,10 @@ from uuid import uuid4
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.loads.storage import is_local
+from dagster_airbyte_proto.loads.storage import Storage, is_local
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
+from dagster_airbyte_proto.loads.vended import CredentialSource
+from dagster_airbyte_proto.sync.cluster.credentials import DriverCredentials
 from dagster_airbyte_proto.sync.cluster.progress_sender import ProgressSender
 from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink
 from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, SyncOrder, SyncOutcome, TablesOfDriver
@@ -86,19 +88,25 @@ def _tables(link: DriverLink, driver: DriverOfSync, tables: TablesOfDriver) -> T
         interfaces.append(cast(type[TableWriter], SupportsKeyLookup))
     if tables.has_branches:
         interfaces.append(cast(type[TableWriter], SupportsBranches))
+    storage = tables.storage
+    if tables.vends_credentials:
+        storage = Storage(storage.settings, DriverCredentials(link.stub("credentials", CredentialSource)))
     stub: TableWriter = link.stub(
-        "tables", *interfaces, abilities=tables.abilities, storage=tables.storage, close=lambda _: None
+        "tables", *interfaces, abilities=tables.abilities, storage=storage, close=lambda _: None
     )
-    stub.prepare = _prepare_shared(stub.prepare, driver)  # type: ignore[method-assign]  # a stub is one object's class
+    stub.prepare = _prepare_shared(stub.prepare, storage, driver)  # type: ignore[method-assign]  # of one object's class
     return stub
 
 
-def _prepare_shared(prepare: Callable[[TableSpec], TableTarget], driver: DriverOfSync) -> Callable[..., TableTarget]:
-    """Prepares tables as the driver does, and sees to it that both have the same folder before rows are staged."""
+def _prepare_shared(
+    prepare: Callable[[TableSpec], TableTarget], storage: Storage, driver: DriverOfSync
+) -> Callable[..., TableTarget]:
+    """Prepares tables as the driver does, with the storage of the task, and sees to it that both have the same folder
+    before rows are staged."""
     is_checked = threading.Event()
 
     def prepare_shared(spec: TableSpec) -> TableTarget:
-        target = prepare(spec)
+        target = prepare(spec)._replace(storage=storage)
         if is_local(target.location) and not is_checked.is_set():
             _check_shared(target, driver)
             is_checked.set()

@@ -1,9 +1,10 @@
-"""Four connections at once on the executors of a real cluster: tables of Iceberg in S3, the state in PostgreSQL."""
+"""Connections on the executors of a real cluster: tables of Iceberg in S3, with keys of one's own or vended ones."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import yaml
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.testing import fake_source
+from tests.support.catalogs import rest_catalog
+from tests.support.catalogs.vending_catalog import running_vending_catalog
 from tests.support.object_store import ObjectStore
 from tests.support.postgres import PostgresServer
 from tests.sync.cluster.spark_cluster import SparkCluster, running_cluster
@@ -24,22 +27,31 @@ _MODES = {
     "replaced": {"read": "full_refresh", "write": "overwrite"},
     "killed": {"read": "incremental", "write": "append"},
 }
+_LIFE_SECONDS = 6.0
+_SLOW_SOURCE = """
+import subprocess, sys, time
+source = subprocess.Popen([sys.executable, {source!r}, *sys.argv[1:]], stdout=subprocess.PIPE, text=True)
+for line in source.stdout:
+    time.sleep({pause} if '"RECORD"' in line else 0)
+    print(line, end="", flush=True)
+sys.exit(source.wait())
+"""
 _HELD = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN")
 
 
 class Lake:
     """Connections whose tables lie in a bucket. `killed` hangs once, in a program of its own name."""
 
-    def __init__(self, folder: Path, cluster: SparkCluster, store: ObjectStore, postgres: PostgresServer) -> None:
+    def __init__(
+        self, folder: Path, cluster: SparkCluster, catalog: Mapping[str, str], *, state_url: str | None = None
+    ) -> None:
         self.folder, self.mark = folder, folder / "hung"
+        self.program = fake_source.__file__
         self.hanging = folder / "hanging_source.py"
         self.hanging.write_text(f"import runpy\nrunpy.run_path({fake_source.__file__!r}, run_name='__main__')\n")
-        self.bucket, self.state_url = store.new_bucket(), postgres.new_store()
-        catalog = {"type": "jdbc", "uri": postgres.jdbc_uri(), **store.settings}
         settings = {
             "lease_seconds": 10,
-            "state_url": self.state_url,
-            "catalog": {"warehouse": f"s3://{self.bucket}/ware house"},
+            **({"state_url": state_url} if state_url else {}),
             "spark": {
                 **cluster.settings,
                 "spark.jars.packages": "org.postgresql:postgresql:42.7.8",
@@ -72,7 +84,7 @@ class Lake:
         scenario: dict[str, Any] = {"streams": {"users": {"records": rows}}, "state_every": 5}
         if name == "killed":
             scenario["failure"] = {"kind": "hang", "after": 12, "once": str(self.mark)}
-        program = str(self.hanging) if name == "killed" else fake_source.__file__
+        program = str(self.hanging) if name == "killed" else self.program
         connection = {
             "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": [sys.executable, program]}},
             "config": {"scenario": scenario},
@@ -88,8 +100,11 @@ class Lake:
 def test_four_connections_at_once_are_exact_though_a_task_is_killed(
     tmp_path: Path, object_store: ObjectStore, postgres_server: PostgresServer
 ) -> None:
+    bucket, state_url = object_store.new_bucket(), postgres_server.new_store()
+    catalog = {"type": "jdbc", "uri": postgres_server.jdbc_uri(), **object_store.settings}
+    catalog["warehouse"] = f"s3://{bucket}/ware house"
     with running_cluster(tmp_path) as cluster:
-        lake = Lake(tmp_path, cluster, object_store, postgres_server)
+        lake = Lake(tmp_path, cluster, catalog, state_url=state_url)
         hanging = lake.hanging.name
         for turn, rows in enumerate((30, 50)):
             with lake.start("sync-all", *lake.offer(rows)) as driver:
@@ -105,14 +120,35 @@ def test_four_connections_at_once_are_exact_though_a_task_is_killed(
         assert lake.query(f"select t, id from ({tables}) order by t, id") == [
             [name, number] for name in sorted(_MODES) for number in range(50)
         ]
-    state = SqlStore(lake.state_url)
+    state = SqlStore(state_url)
     assert {name: len(state.announced_loads(name)) + len(state.current_leases(name)) for name in _MODES} == (
         dict.fromkeys(_MODES, 0)
     )
     loads = [logged.load for name in _MODES for logged in state.loads(name, limit=1000)]
-    files = {
-        file.path.removeprefix(f"s3://{lake.bucket}/") for load in loads for part in load.parts for file in part.files
-    }
+    files = {file.path.removeprefix(f"s3://{bucket}/") for load in loads for part in load.parts for file in part.files}
     # Compacted files lie elsewhere.
-    assert {key for key in object_store.keys(lake.bucket) if "/data/run-" in key} <= files
-    assert object_store.uploads(lake.bucket) == []
+    assert {key for key in object_store.keys(bucket) if "/data/run-" in key} <= files
+    assert object_store.uploads(bucket) == []
+
+
+def test_tasks_get_what_the_catalog_vends_and_again_when_it_expires(tmp_path: Path, object_store: ObjectStore) -> None:
+    if not rest_catalog.is_possible():
+        pytest.skip("no Maven is installed (Debian: apt-get install maven)")
+    with (
+        running_cluster(tmp_path) as cluster,
+        running_vending_catalog(tmp_path, object_store) as catalog,
+    ):
+        lake = Lake(tmp_path, cluster, catalog.properties)
+        catalog.credential_seconds = _LIFE_SECONDS
+        slow = tmp_path / "slow_source.py"
+        slow.write_text(_SLOW_SOURCE.format(source=fake_source.__file__, pause=_LIFE_SECONDS / 20))
+        lake.program = str(slow)
+        for rows in (30, 60):
+            [connection] = [file for file in lake.offer(rows) if file.endswith("merged.yaml")]
+            with lake.start("sync-all", connection) as driver:
+                output, errors = driver.communicate(timeout=300)
+            assert output, errors
+            assert [each["status"] for each in json.loads(output)["connections"]] == ["complete"], output
+        assert lake.query("select id from lake.merged.users order by id") == [[number] for number in range(60)]
+        logs = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size < 50_000_000]
+        assert not [path for path in logs for secret in catalog.secrets if secret.encode() in path.read_bytes()]
