@@ -57,15 +57,18 @@ class ObjectStoreConnection(IcebergConnection):
         assert ended == code, (words, ended, out.getvalue())
         return json.loads(out.getvalue())
 
-    def push(self, source: str) -> list[dict[str, Any]]:
-        """Pushes keys and ids of a table to a file. Returns the rows that this push sent."""
+    def push(self, source: str, **options: Any) -> list[dict[str, Any]]:
+        """Pushes keys and ids of a table to a file. Returns the rows that this push sent. Options are those of the
+        stream; one that is None is left out."""
         sent, file = self.home.parent / "sent.jsonl", self.home.parent / "crm.yaml"
         sent.unlink(missing_ok=True)
         launch = {"kind": "local", "command": [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]}
+        fields = {"key": "key", "id": "id"}
+        stream = {"from": source, "key": ["key"], "mode": "upsert", "map": fields, **options}
         written = {
             "connector": {"protocol": "airbyte", "launch": launch},
             "config": {"path": str(sent)},
-            "push": {"contacts": {"from": source, "key": ["key"], "mode": "upsert", "map": {"key": "key", "id": "id"}}},
+            "push": {"contacts": {key: value for key, value in stream.items() if value is not None}},
         }
         file.write_text(yaml.safe_dump(written))
         self.run("push", str(file))

@@ -45,7 +45,12 @@ class SparkPushedTable(PushedTable):
     def rows(self) -> dict[int, Row]:
         return {row["id"]: row for row in self.sql(f"SELECT * FROM {self.name}")}
 
+    def refresh(self) -> None:
+        """Has the test session see what other sessions did to the table: its catalog keeps tables for a while."""
+        self.sql(f"REFRESH TABLE {self.name}")
+
     def tagged(self) -> list[str]:
+        self.refresh()
         refs = self.sql(f"SELECT name, snapshot_id FROM {self.name}.refs WHERE type = 'TAG'")
         assert all(each["name"].startswith("airbyte-proto-") for each in refs)
         assert all(each["name"].endswith(f"-{self.options['name']}-contacts") for each in refs)

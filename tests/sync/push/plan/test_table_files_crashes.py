@@ -48,6 +48,7 @@ def _replace_rows(table: SparkPushedTable, first: int) -> None:
 
 def _care_as_others_do(table: SparkPushedTable) -> None:
     catalog, _, name = table.name.partition(".")
+    table.refresh()
     table.sql(f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
     later = "TIMESTAMP '2100-01-01 00:00:00'"
     table.sql(f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => {later}, retain_last => 1)")

@@ -31,6 +31,7 @@ class PolarisConnection(ObjectStoreConnection):
 
     def __init__(self, folder: Path, polaris: PolarisCatalog, client: Client, catalog: str = "lake") -> None:
         FakeConnection.__init__(self, folder)
+        self.catalog = catalog
         self._store, self._bucket = polaris.server.store, polaris.bucket
         self.settings_file, self.errors_file = self.home / "settings.yaml", folder / "stderr.txt"
         self._reader = polaris.properties(polaris.new_reader())

@@ -30,8 +30,7 @@ class Day(PolarisConnection):
     """Three streams of one source: events are added, users are upserted, prices are read anew each time."""
 
     def __init__(self, folder: Path, polaris: PolarisCatalog, client: Client) -> None:
-        self.catalog = f"c_{uuid4().hex}"
-        super().__init__(folder, polaris, client, self.catalog)
+        super().__init__(folder, polaris, client, f"c_{uuid4().hex}")
         self.modes = {
             "events": {"read": "incremental", "write": "append"},
             "users": {"read": "incremental", "write": "append_dedup"},
@@ -100,6 +99,16 @@ def test_a_push_sends_what_has_changed(day: Day) -> None:
     for records, sent in ((10, [6, 7, 8, 9]), (11, [10])):
         day.sync(records)
         assert sorted(row["id"] for row in day.push(f"{day.catalog}.shop.users")) == sent
+
+
+def test_a_push_by_a_client_that_may_only_read_has_spark_plan(polaris: PolarisCatalog, day: Day) -> None:
+    """Such a client cannot have the table keep its files for a plan."""
+    day.sync(10)
+    reader = PolarisConnection(day.home.parent / "reader", polaris, polaris.new_reader(), f"r_{uuid4().hex}")
+    sent = reader.push(f"{reader.catalog}.shop.events", key=None, mode="append", changes="all")
+    assert sorted(row["id"] for row in sent) == [*range(10)]
+    [log] = (reader.home / "logs" / "crm").glob("*.log")
+    assert "tagging snapshot" in log.read_text()
 
 
 @pytest.fixture
