@@ -27,7 +27,7 @@ _MODES = {
     "replaced": {"read": "full_refresh", "write": "overwrite"},
     "killed": {"read": "incremental", "write": "append"},
 }
-_LIFE_SECONDS = 6.0
+_LIFE_SECONDS = 12.0
 _SLOW_SOURCE = """
 import subprocess, sys, time
 source = subprocess.Popen([sys.executable, {source!r}, *sys.argv[1:]], stdout=subprocess.PIPE, text=True)
