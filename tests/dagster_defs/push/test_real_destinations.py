@@ -145,7 +145,9 @@ def _out(place: Place) -> str:
 
 
 def _csv_config(place: Place) -> Row:
-    return {"output_path": _out(place), "file_naming_scheme": "{stream_name}-{timestamp}.csv"}
+    # By itself a timestamp names a second, and a second push within it would begin the same file anew.
+    names = {"file_naming_scheme": "{stream_name}-{timestamp}.csv", "timestamp_format": "%Y-%m-%dT%H%M%S.%f"}
+    return {"output_path": _out(place), **names}
 
 
 def _duckdb_config(place: Place) -> Row:
