@@ -161,18 +161,21 @@ class TableBranches:
         transaction = self._table.transaction(self._with_schema(view.base, position.schema_id))
         if position.after is None:
             self._start_branch(transaction, view, position.branch)
-        _commit(self._change(transaction, view, part), position.branch, labels)
+        head = transaction.currentMetadata().ref(position.branch)
+        change = self._change(transaction, view, part, None if head is None else head.snapshotId())
+        _commit(change, position.branch, labels)
         changed = transaction.currentMetadata()
         if not position.publishes:
             return self._with_schema(changed, readers_schema_id)
         head = changed.ref(position.branch).snapshotId()
         return self._table.metadata_builder(changed).setBranchSnapshot(head, _MAIN).removeRef(position.branch).build()
 
-    def _change(self, transaction: Any, view: _TableView, part: StagedRows) -> Any:
+    def _change(self, transaction: Any, view: _TableView, part: StagedRows, head: int | None) -> Any:
+        """Returns the change that adds a part to the branch, whose last snapshot is `head`."""
         if self._merge is None or view.branch.current is None or not needs_positions(part, view.branch):
-            return self._table.append_change(transaction, part, effective_files(part, holds_rows=False))
+            return self._table.append_change(transaction, part, effective_files(part, holds_rows=False), head)
         # From the first snapshot on, Iceberg would take the branch's own older vectors for concurrent ones.
-        change = transaction.newRowDelta().validateFromSnapshot(view.branch.current.snapshot_id)
+        change = transaction.newRowDelta().validateFromSnapshot(head)
         self._merge.add_files(change, part, view.branch.current, self._table.every_row)
         return change
 

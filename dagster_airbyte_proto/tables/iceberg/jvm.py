@@ -161,10 +161,13 @@ class JavaTable:
         with self.alone():
             self._operations.commit(base, new)
 
-    def append_change(self, transaction: Any, part: StagedRows, files: Sequence[StagedFile]) -> Any:
-        """Returns a change that adds the files. It makes a snapshot even if there are none."""
+    def append_change(self, transaction: Any, part: StagedRows, files: Sequence[StagedFile], after: int | None) -> Any:
+        """Returns a change that adds the files on top of a snapshot. It makes a snapshot even if there are none."""
         if any(file.content is not FileContent.ROWS for file in files):
-            return self.with_files(transaction.newRowDelta(), part, files)
+            change = self.with_files(transaction.newRowDelta(), part, files)
+            # Iceberg validates new deletion vectors in any case: without a start over all of the history, which ends
+            # somewhere once snapshots have expired, and then the change is refused.
+            return change if after is None else change.validateFromSnapshot(after)
         change = transaction.newAppend() if files else transaction.newFastAppend()
         for file in files:
             change.appendFile(self.data_file(file, part))

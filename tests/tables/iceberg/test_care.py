@@ -22,7 +22,6 @@ from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction, Tab
 from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
-from tests.conformance.table_branches import BRANCH, branch_part
 from tests.conformance.table_rows import (
     SCHEMA,
     Reader,
@@ -346,36 +345,6 @@ def test_a_table_that_is_not_there_is_told(care: IcebergCare) -> None:
     for ask in (care.facts, care.history, care.compact):
         with pytest.raises(TableError, match=r"nowhere\.nothing"):
             ask(TableName("nowhere", "nothing"))
-
-
-def test_a_generation_that_lies_aside_loses_no_snapshot_and_no_file(
-    spark: SparkSession, iceberg: IcebergTables, care: IcebergCare, target: TableTarget, iceberg_rows: Reader
-) -> None:
-    iceberg.commit("l0", part(target, WriteMode.APPEND, [{"id": 0, "name": "old"}]))
-    iceberg.commit("l1", branch_part(target, WriteMode.OVERWRITE_DEDUP, [(1, "a"), (2, "a")]))
-    iceberg.commit("l2", branch_part(target, WriteMode.OVERWRITE_DEDUP, [(2, "b")], after="l1"))
-    iceberg.commit("l3", part(target, WriteMode.APPEND, [{"id": 9, "name": "old"}]))
-    all_snapshots = {row.snapshot_id for row in spark.table(f"{target.qualified}.snapshots").collect()}
-    care.expire(target.name, {change.snapshot_id for change in care.history(target.name).changes})
-    spark.catalog.refreshTable(target.qualified)
-    left = {row.snapshot_id for row in spark.table(f"{target.qualified}.snapshots").collect()}
-    assert len(all_snapshots) - len(left) == 1
-    assert care.compact(target.name).attempts == 1
-    iceberg.commit("l4", branch_part(target, WriteMode.OVERWRITE_DEDUP, [(3, "c")], after="l2", publishes=True))
-    assert names(iceberg_rows(target)) == [(1, "a"), (2, "b"), (3, "c")]
-
-
-def test_a_dropped_branch_leaves_no_snapshot_and_no_file(
-    spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader
-) -> None:
-    iceberg.commit("l0", part(target, WriteMode.APPEND, [{"id": 0, "name": "old"}]))
-    load = branch_part(target, WriteMode.OVERWRITE, [(1, "a")])
-    iceberg.commit("l1", load)
-    iceberg.drop_branch(target.name, BRANCH)
-    spark.catalog.refreshTable(target.qualified)
-    assert spark.table(f"{target.qualified}.snapshots").count() == 1
-    assert not any(Path(file.path).exists() for file in load.files)
-    assert names(iceberg_rows(target)) == [(0, "old")]
 
 
 def test_a_table_that_is_not_there_is_said_to_be_gone(care: IcebergCare) -> None:
