@@ -204,7 +204,9 @@ class Engine:
         self.check_session()
         settings = self.spark_settings
         if settings.is_remote and isinstance(self.tables, SupportsSession):
-            return self.tables.open_session()
+            session = self.tables.open_session()
+            register_tables(self.tables, session)
+            return session
         session = self._given_session or start_session(settings)
         self._format.register(self._format.open_tables(settings, lambda: session), session)
         return session

@@ -8,8 +8,11 @@
 
 from collections.abc import Sequence
 
+import pyarrow.parquet as pq
+
 from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.loads.load import FileContent, HighWaterMark, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, Freshness
 from dagster_airbyte_proto.model import DEDUPLICATING, REPLACING
 from dagster_airbyte_proto.tables.abilities import Abilities
@@ -76,6 +79,16 @@ def check_mode(doing: str, abilities: Abilities, part: StagedRows) -> None:
     if part.merge not in abilities.merges:
         found = f"merge: {part.merge} is not supported by tables of the format {abilities.format}"
         raise TableError(doing, found, stream=str(part.stream))
+
+
+def check_row_counts(files: Sequence[StagedFile], storage: Storage) -> None:
+    """Raises TableError for a file that has other rows than were staged: it was cut off, or is another one."""
+    for file in files:
+        filesystem, path = storage.at(file.path)
+        with filesystem.open_input_file(path) as opened:
+            rows = pq.ParquetFile(opened).metadata.num_rows
+        if rows != file.rows:
+            raise TableError("committing a load", f"{file.path} holds {rows} rows where {file.rows} were staged")
 
 
 def check_slice_column(doing: str, actual: str | None, expected: str | None, *, stream: str | None = None) -> None:

@@ -11,8 +11,8 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.soak.kill_methods import RunningSync
+from tests.support.connect_server import free_port, running_server
 from tests.sync.crashes.spark_connections import IcebergConnection
-from tests.tables.iceberg.connect.connect_server import free_port, running_server
 
 _BRANCH_OF_A_MERGE = "airbyte_merge_"
 

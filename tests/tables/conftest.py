@@ -1,6 +1,8 @@
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,6 +13,7 @@ from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import SCHEMA, Bench, Reader, table_name
+from tests.support.connect_server import Connect, ConnectServer, is_possible, running_server
 
 
 @pytest.fixture(scope="session")
@@ -63,3 +66,37 @@ def delta_settings(spark_settings: SparkSettings) -> SparkSettings:
 @pytest.fixture(scope="session")
 def delta(spark: SparkSession, delta_settings: SparkSettings) -> DeltaTables:
     return DeltaTables(spark, delta_settings, labels={"connection": "shop", "run-id": "r1"})
+
+
+@pytest.fixture(scope="session")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    if not is_possible():
+        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    memory = Path("/dev/shm")
+    parent = memory if memory.is_dir() else tmp_path_factory.mktemp("connect")
+    with TemporaryDirectory(dir=parent, prefix="airbyte-connect-") as folder, running_server(Path(folder)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def connect(connect_server: ConnectServer) -> Iterator[Connect]:
+    """Connects anew, beside a session with a JVM that the process may have."""
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    opened: list[RemoteSession] = []
+
+    def session() -> SparkSession:
+        opened.append(RemoteSession.builder.remote(connect_server.url).create())
+        return opened[-1]  # type: ignore[return-value]  # one has no class of the other
+
+    yield session
+    for each in opened:
+        for one in (vars(each).get("_airbyte_proto_copy"), each):
+            if one is not None:  # Else Python does it at its end, and waits for a server that is gone.
+                one.client.close()
+
+
+@pytest.fixture
+def _functions_of_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `SparkSession.builder.remote` sets it for a whole process."""
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")

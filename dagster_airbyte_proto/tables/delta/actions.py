@@ -36,7 +36,7 @@ _EPOCH = datetime.date(1970, 1, 1)
 # The empty text by Delta's protocol, the other by Spark, which uses it as a folder's name for NULL.
 _READ_AS_NULL = ("", "__HIVE_DEFAULT_PARTITION__")
 _PROPOSED = "airbyte-proto.columns."
-_PROPERTIES = {
+TABLE_PROPERTIES = {
     "delta.columnMapping.mode": "id",
     "delta.enableDeletionVectors": "true",
     "delta.parquet.compression.codec": "zstd",
@@ -115,7 +115,7 @@ def new_table_metadata(columns: IcebergSchema, comment: str, partition_columns: 
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": json.dumps(delta_schema(columns)),
                 "partitionColumns": list(partition_columns),
-                "configuration": {**_PROPERTIES, "delta.columnMapping.maxColumnId": str(_highest_id(columns))},
+                "configuration": {**TABLE_PROPERTIES, "delta.columnMapping.maxColumnId": str(_highest_id(columns))},
                 "createdTime": _now_ms(),
             }
         }

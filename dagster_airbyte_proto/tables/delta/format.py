@@ -1,15 +1,19 @@
 """The format `delta`."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.tables.delta import ABILITIES
+from dagster_airbyte_proto.tables.delta.connect import ABILITIES as CONNECT_ABILITIES
 from dagster_airbyte_proto.tables.formats import SparkPackage, SparkParts
+from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_airbyte_proto.tables.delta.care import DeltaCare
+    from dagster_airbyte_proto.tables.delta.connect.tables import RemoteDeltaTables
     from dagster_airbyte_proto.tables.delta.rewind import DeltaRewinder
     from dagster_airbyte_proto.tables.delta.tables import DeltaTables
     from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
@@ -40,26 +44,38 @@ class DeltaFormat:
     """Opens Delta tables."""
 
     abilities = ABILITIES
+    connect_abilities = CONNECT_ABILITIES
 
     def open_tables(
         self,
         settings: "SparkSettings",
         session: "Callable[[], SparkSession] | None" = None,
         labels: Mapping[str, str] | None = None,
-    ) -> "DeltaTables":
+    ) -> "DeltaTables | RemoteDeltaTables":
+        if settings.is_remote:
+            from dagster_airbyte_proto.tables.connect_client import connect
+            from dagster_airbyte_proto.tables.delta.connect.tables import RemoteDeltaTables
+
+            return RemoteDeltaTables(session or partial(connect, settings), settings, labels=dict(labels or {}))
         from dagster_airbyte_proto.tables.delta.tables import DeltaTables
         from dagster_airbyte_proto.tables.spark.session import start_session
 
         return DeltaTables(session or start_session(settings), settings, labels=dict(labels or {}))
 
-    def care(self, tables: "DeltaTables") -> "DeltaCare":
+    def care(self, tables: "DeltaTables | RemoteDeltaTables") -> "DeltaCare":
         from dagster_airbyte_proto.tables.delta.care import DeltaCare
+        from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 
+        if not isinstance(tables, DeltaTables):
+            raise needs_jvm("caring for Delta tables", "their compaction and expiry")
         return DeltaCare(tables)
 
-    def rewinder(self, tables: "DeltaTables") -> "DeltaRewinder":
+    def rewinder(self, tables: "DeltaTables | RemoteDeltaTables") -> "DeltaRewinder":
         from dagster_airbyte_proto.tables.delta.rewind import DeltaRewinder
+        from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 
+        if not isinstance(tables, DeltaTables):
+            raise needs_jvm("taking tables back", "their rewinds")
         return DeltaRewinder(tables)
 
     def spark_parts(self, settings: "SparkSettings") -> SparkParts:
@@ -77,7 +93,7 @@ class DeltaFormat:
 
         return DeltaSnapshots(settings)
 
-    def register(self, tables: "DeltaTables", session: "SparkSession") -> None:  # noqa: ARG002 - as Format has it
+    def register(self, tables: "DeltaTables | RemoteDeltaTables", session: "SparkSession") -> None:  # noqa: ARG002 - as Format has it
         tables.register_all()
 
 

@@ -36,9 +36,14 @@ def run_write_job(session: SparkSession, location: str, staged: StagedPart, labe
         own.conf.set("spark.databricks.delta.write.txnVersion", str(labels.version))
         own.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(labels.user_metadata))
         _merge(own, location, staged)
-        return
+    else:
+        write_rows(own, location, staged, labels)
+
+
+def write_rows(session: SparkSession, location: str, staged: StagedPart, labels: CommitLabels) -> None:
+    """Adds the part's rows, in the place of all rows or those of its slice if it replaces them."""
     replaces = staged.part.write in REPLACING
-    writer = rows_to_write(own, staged).write.format("delta").mode("overwrite" if replaces else "append")
+    writer = rows_to_write(session, staged).write.format("delta").mode("overwrite" if replaces else "append")
     writer = (
         writer.option("txnAppId", labels.load_id)
         .option("txnVersion", labels.version)

@@ -57,7 +57,7 @@ from dagster_airbyte_proto.tables.delta.preparation import (
     next_preparation,
     with_published_columns,
 )
-from dagster_airbyte_proto.tables.delta.warehouse import check_is_local
+from dagster_airbyte_proto.tables.delta.warehouse import NOT_BY_COLUMN_ID, check_is_local
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import (
@@ -320,7 +320,7 @@ class DeltaTables:
                 check_slice_column(doing, snapshot.metadata.slice_column, spec.slice_column)
                 check_partitioning(doing, snapshot.metadata.partitioning, partitioned_by(snapshot.metadata, spec))
                 if not snapshot.metadata.maps_columns_by_id:
-                    raise TableError(doing, _NOT_BY_COLUMN_ID)
+                    raise TableError(doing, NOT_BY_COLUMN_ID)
             preparation = next_preparation(doing, snapshot, spec, columns)
             # The second attempt finds the changes of the first one done, and would report none.
             changed = changed if changed is not None and changed.changes else preparation.fit
@@ -393,8 +393,3 @@ class DeltaTables:
             else:
                 remedy = f"Is the warehouse there, writable and not full? It is {self._warehouse}"
             raise TableError(doing, found, remedy=remedy, stream=stream) from error
-
-
-_NOT_BY_COLUMN_ID = (
-    "its columns have no ids that files could carry (delta.columnMapping.mode is not id): others made it"
-)

@@ -1,7 +1,9 @@
-"""The places where Delta tables may lie."""
+"""The places where Delta tables may lie, and whose tables they may be."""
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import is_local
+
+NOT_BY_COLUMN_ID = "its columns have no ids that files could carry (delta.columnMapping.mode is not id): others made it"
 
 
 def check_is_local(warehouse: str) -> None:

@@ -8,6 +8,7 @@
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -89,6 +90,21 @@ def merge_source(session: SparkSession, staged: StagedPart) -> MergeSource:
         is_row,
         values,
     )
+
+
+def merge_by_sql(session: SparkSession, table: str, staged: StagedPart) -> None:
+    """Deletes the rows of all keys and inserts all rows of the part, in one commit that has no fence of its own."""
+    source = merge_source(session, staged)
+    view = f"airbyte_staged_{uuid4().hex}"
+    source.frame.createOrReplaceTempView(view)
+    try:
+        session.sql(
+            f"merge into {table} {TARGET} using {view} {SOURCE} on {source.matches} "  # noqa: S608 - quoted
+            f"when matched then delete when not matched and {source.inserted} "
+            f"then insert ({', '.join(source.values)}) values ({', '.join(source.values.values())})"
+        )
+    finally:
+        session.catalog.dropTempView(view)
 
 
 def _rows(session: SparkSession, staged: StagedPart) -> DataFrame:

@@ -2,27 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.column_ids import has_type
 from dagster_airbyte_proto.model import PartitionField, SortField
-from dagster_airbyte_proto.schema.evolution import IcebergSchema, IcebergType
-from dagster_airbyte_proto.schema.names import case_folded
+from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.iceberg.preparation import RequestedTable
+from dagster_airbyte_proto.tables.spark.column_sql import column_changes, column_list
 from dagster_airbyte_proto.tables.sql_names import quoted, text_literal
 
-_SQL = {
-    "boolean": "boolean",
-    "int": "int",
-    "long": "bigint",
-    "float": "float",
-    "double": "double",
-    "string": "string",
-    "binary": "binary",
-    "date": "date",
-    "timestamp": "timestamp_ntz",
-    "timestamptz": "timestamp",
-    "variant": "variant",
-}
 _FORMAT_VERSION = "format-version"
 _PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
@@ -42,7 +28,7 @@ def create_table(table: str, requested: RequestedTable) -> str:
     comment = properties.pop("comment", "")
     return " ".join(
         (
-            f"create table {table} ({_fields(requested.columns, ' ')}) using iceberg",
+            f"create table {table} ({column_list(requested.columns)}) using iceberg",
             f"partitioned by ({', '.join(fields)})" if fields else "",
             f"comment {text_literal(comment)}" if comment else "",
             f"tblproperties ({', '.join(f'{text_literal(k)} = {text_literal(v)}' for k, v in properties.items())})",
@@ -59,7 +45,7 @@ def change_columns(table: str, existing: IcebergSchema, wanted: IcebergSchema) -
     """Yields the statements after which the table has all `wanted` columns: each adds columns, or widens one."""
     if has_type(wanted, "variant") and not has_type(existing, "variant"):
         yield f"alter table {table} set tblproperties ('{_FORMAT_VERSION}' = '3')"
-    for change in _changes((), existing, wanted):
+    for change in column_changes(existing, wanted):
         yield f"alter table {table} {change}"
 
 
@@ -75,52 +61,6 @@ def _partition_field(field: PartitionField) -> str:
     if field.transform == "identity":
         return quoted(field.column)
     return f"{field.transform}({f'{field.width}, ' if field.width else ''}{quoted(field.column)})"
-
-
-def _changes(path: tuple[str, ...], existing: IcebergType, wanted: IcebergType) -> Iterator[str]:
-    if isinstance(existing, str) or isinstance(wanted, str):
-        if existing != wanted:
-            yield f"alter column {_path(path)} type {_type(wanted, ': ')}"
-        return
-    if existing["type"] != "struct":
-        for part in ("element", "value"):
-            if part in existing:
-                yield from _changes((*path, part), existing[part], wanted[part])
-        return
-    known = {case_folded(str(field["name"])): field for field in existing["fields"]}
-    for field in wanted["fields"]:
-        if before := known.get(case_folded(str(field["name"]))):
-            yield from _changes((*path, str(before["name"])), before["type"], field["type"])
-        else:
-            yield f"add column {_path((*path, str(field['name'])))} {_type(field['type'], ': ')}{_comment(field)}"
-
-
-def _path(path: Sequence[str]) -> str:
-    return ".".join(map(quoted, path))
-
-
-def _type(kind: IcebergType, separator: str) -> str:
-    if isinstance(kind, str):
-        if kind not in _SQL and not kind.startswith("decimal"):
-            remedy = "Leave the column out, have it as text, or sync on a session that is not one of Spark Connect."
-            raise TableError("preparing a table", f"Spark SQL has no type for columns of {kind}", remedy=remedy)
-        return _SQL.get(kind, kind.replace(" ", ""))
-    if kind["type"] == "struct":
-        return f"struct<{_fields(kind, separator)}>"
-    if kind["type"] == "list":
-        return f"array<{_type(kind['element'], separator)}>"
-    return f"map<{_type(kind['key'], separator)}, {_type(kind['value'], separator)}>"
-
-
-def _fields(columns: IcebergSchema, separator: str) -> str:
-    return ", ".join(
-        f"{quoted(str(field['name']))}{separator}{_type(field['type'], ': ')}{_comment(field)}"
-        for field in columns["fields"]
-    )
-
-
-def _comment(field: IcebergSchema) -> str:
-    return f" comment {text_literal(str(field['doc']))}" if "doc" in field else ""
 
 
 def procedure_call(catalog: str, procedure: str, table: str, **arguments: str) -> str:

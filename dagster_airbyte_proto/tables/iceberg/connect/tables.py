@@ -21,14 +21,13 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, InternalError, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, key_ids, without_column
-from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage, without_file_scheme
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget, Witness, table_fit
 from dagster_airbyte_proto.model import REPLACING, TableName
@@ -43,7 +42,7 @@ from dagster_airbyte_proto.tables.iceberg.connect.statements import (
     procedure_call,
     rename_columns,
 )
-from dagster_airbyte_proto.tables.iceberg.connect.writes import insert, merge
+from dagster_airbyte_proto.tables.iceberg.connect.writes import insert
 from dagster_airbyte_proto.tables.iceberg.log import (
     CONNECTION,
     HIGH_WATER_MARK,
@@ -55,13 +54,19 @@ from dagster_airbyte_proto.tables.iceberg.log import (
 )
 from dagster_airbyte_proto.tables.iceberg.preparation import RequestedTable
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
-from dagster_airbyte_proto.tables.part_checks import check_mode, check_table_id, effective_files, high_water_mark_after
+from dagster_airbyte_proto.tables.part_checks import (
+    check_mode,
+    check_row_counts,
+    check_table_id,
+    effective_files,
+    high_water_mark_after,
+)
 from dagster_airbyte_proto.tables.spark.jvm.errors import NO_OUTCOME, REMOTE_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.session_copies import copy_with
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from dagster_airbyte_proto.tables.spark.staged_part import StagedPart
+from dagster_airbyte_proto.tables.spark.staged_part import StagedPart, merge_by_sql
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
 
 _ATTEMPTS = 8
@@ -210,7 +215,7 @@ class RemoteIcebergTables:
         base = history.current
         files = effective_files(part, holds_rows=base is not None and base.stored_rows > 0)
         key_ids(table.log.columns, part.keys)
-        _check_row_counts(files, self.storage)
+        check_row_counts(files, self.storage)
         staged = StagedPart(part, files, table.log.columns, table.log.slice_column)
         labels = self._snapshot_labels(load_id, part)
         if mark := high_water_mark_after(part, history.freshness):
@@ -253,7 +258,7 @@ class RemoteIcebergTables:
             with copy_with(session, properties) as own:
                 # It keeps copies of tables of its own, which do not know the new branch.
                 own.sql(f"refresh table {table.qualified}")
-                merge(own, f"{table.qualified}.branch_{branch}", staged)
+                merge_by_sql(own, f"{table.qualified}.branch_{branch}", staged)
             # Iceberg moves it only forward: `main` must still be an ancestor of the branch, which only `base` is.
             moved = {"branch": "'main'", "to": text_literal(branch)}
             session.sql(procedure_call(self.catalog, "fast_forward", table.qualified, **moved))
@@ -379,16 +384,6 @@ class RemoteIcebergTables:
             else:
                 remedy = "Is the warehouse reachable and writable for this machine and for the Connect server?"
             raise TableError(doing, found, remedy=remedy, stream=stream) from error
-
-
-def _check_row_counts(files: Sequence[StagedFile], storage: Storage) -> None:
-    """Raises TableError for a file that has other rows than were staged: it was cut off, or is another one."""
-    for file in files:
-        filesystem, path = storage.at(file.path)
-        with filesystem.open_input_file(path) as opened:
-            rows = pq.ParquetFile(opened).metadata.num_rows
-        if rows != file.rows:
-            raise TableError("committing a load", f"{file.path} holds {rows} rows where {file.rows} were staged")
 
 
 def _deleted_rows(part: StagedRows, snapshot: Snapshot, before: Snapshot | None = None) -> int:

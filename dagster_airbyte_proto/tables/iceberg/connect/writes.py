@@ -1,12 +1,11 @@
 """Writes a part into an Iceberg table: Spark reads the staged files and writes their rows in files of its own."""
 
 from collections.abc import Mapping
-from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.model import REPLACING
-from dagster_airbyte_proto.tables.spark.staged_part import SOURCE, TARGET, StagedPart, merge_source, rows_to_write
+from dagster_airbyte_proto.tables.spark.staged_part import StagedPart, rows_to_write
 
 
 def insert(session: SparkSession, table: str, staged: StagedPart, base: int | None, labels: Mapping[str, str]) -> None:
@@ -25,18 +24,3 @@ def insert(session: SparkSession, table: str, staged: StagedPart, base: int | No
     if base is not None:
         writer = writer.option("validate-from-snapshot-id", str(base))
     writer.overwrite(expr(replaced))
-
-
-def merge(session: SparkSession, table: str, staged: StagedPart) -> None:
-    """Deletes the rows of all keys and inserts all rows of the part, in one commit that has no fence of its own."""
-    source = merge_source(session, staged)
-    view = f"airbyte_staged_{uuid4().hex}"
-    source.frame.createOrReplaceTempView(view)
-    try:
-        session.sql(
-            f"merge into {table} {TARGET} using {view} {SOURCE} on {source.matches} "  # noqa: S608 - quoted
-            f"when matched then delete when not matched and {source.inserted} "
-            f"then insert ({', '.join(source.values)}) values ({', '.join(source.values.values())})"
-        )
-    finally:
-        session.catalog.dropTempView(view)

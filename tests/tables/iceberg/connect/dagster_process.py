@@ -19,8 +19,8 @@ from dagster_airbyte_proto import (
     build_push_assets,
 )
 from dagster_airbyte_proto.testing.fake_source import catalog_stream
+from tests.support.connect_server import ConnectServer
 from tests.sync.push.pushed_table import PushedTable
-from tests.tables.iceberg.connect.connect_server import ConnectServer
 from tests.tables.iceberg.connect.remote_shop import RemoteShop
 
 PARITIES = dg.StaticPartitionsDefinition(["even", "odd"])

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from tests.support.connect_server import ConnectServer, run_alone
 from tests.sync.shop import Shop
-from tests.tables.iceberg.connect.connect_server import ConnectServer, run_alone
 
 _SYNC = """
 import json, sys

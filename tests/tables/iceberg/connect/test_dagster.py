@@ -12,8 +12,7 @@ from dagster_airbyte_proto import SparkSessionResource, SparkTableIOManager
 from tests.dagster_defs.tables import test_io_manager as frames
 from tests.dagster_defs.tables import test_io_manager_partitions as partitions
 from tests.dagster_defs.tables.io_manager_runs import Rows
-from tests.tables.iceberg.connect.conftest import Connect
-from tests.tables.iceberg.connect.connect_server import ConnectServer, run_alone
+from tests.support.connect_server import Connect, ConnectServer, run_alone
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 

@@ -9,9 +9,8 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from tests.support.connect_server import Connect, ConnectServer, run_alone
 from tests.sync.push.pushed_table import PushedTable, Row, person
-from tests.tables.iceberg.connect.conftest import Connect
-from tests.tables.iceberg.connect.connect_server import ConnectServer, run_alone
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("_functions_of_connect")]
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tables.iceberg.connect.conftest import Connect
-from tests.tables.iceberg.connect.connect_server import ConnectServer
+from tests.support.connect_server import Connect, ConnectServer
 from tests.tables.iceberg.connect.remote_shop import RemoteShop
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("_functions_of_connect")]

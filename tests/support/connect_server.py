@@ -6,17 +6,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import pyspark
+from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 from dagster_airbyte_proto.tables.spark.session import spark_config
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+
+Connect = Callable[[], SparkSession]
+"""Opens a session of its own."""
 
 _PATIENCE_SECONDS = 120.0
 _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"

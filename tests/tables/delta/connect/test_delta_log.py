@@ -1,0 +1,89 @@
+"""The log of a Delta table, read from files as Delta writes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.tables.delta.connect.delta_log import DeltaLog, read_log
+
+_FILES = LocalFileSystem()
+_COLUMNS = '{"type": "struct", "fields": []}'
+
+
+def _metadata(name: str) -> dict[str, Any]:
+    return {"id": name, "schemaString": _COLUMNS, "partitionColumns": ["day"], "configuration": {"a": "b"}}
+
+
+def _txn(load_id: str, version: int) -> dict[str, Any]:
+    return {"txn": {"appId": load_id, "version": version, "lastUpdated": 1}}
+
+
+def _write(folder: Path, version: int, *actions: dict[str, Any]) -> None:
+    lines = [{"commitInfo": {"operation": "WRITE"}}, *actions]
+    (folder / f"{version:020}.json").write_text("\n".join(map(json.dumps, lines)))
+
+
+def _checkpoint(folder: Path, name: str, *actions: dict[str, Any]) -> None:
+    metadata = pa.struct(
+        [
+            ("id", pa.string()),
+            ("schemaString", pa.string()),
+            ("partitionColumns", pa.list_(pa.string())),
+            ("configuration", pa.map_(pa.string(), pa.string())),
+        ]
+    )
+    txn = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
+    schema = pa.schema([("metaData", metadata), ("txn", txn), ("other", pa.int64())])
+    pq.write_table(pa.Table.from_pylist(list(actions), schema), folder / name)
+
+
+def _read(folder: Path, known: DeltaLog | None = None) -> DeltaLog:
+    log = read_log(_FILES, str(folder), known)
+    assert log is not None
+    return log
+
+
+def test_a_folder_without_a_log_is_no_table(tmp_path: Path) -> None:
+    assert read_log(_FILES, str(tmp_path / "none")) is None
+
+
+def test_a_log_is_read_on_from_the_version_that_is_known(tmp_path: Path) -> None:
+    _write(tmp_path, 0, {"metaData": _metadata("m0")})
+    _write(tmp_path, 1, _txn("l1", 1))
+    first = _read(tmp_path)
+    assert (first.version, first.metadata.id, first.loads) == (1, "m0", {"l1": 1})
+    assert first.metadata.configuration == {"a": "b"}
+    (tmp_path / f"{0:020}.json").write_text("never read again")
+    _write(tmp_path, 2, _txn("l2", 2), {"metaData": _metadata("m2")})
+    second = _read(tmp_path, first)
+    assert (second.version, second.metadata.id, second.loads) == (2, "m2", {"l1": 1, "l2": 2})
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_what_was_before_a_checkpoint_is_in_it(tmp_path: Path, parts: int) -> None:
+    actions = [{"metaData": _metadata("m")}, _txn("l1", 1), {"other": 1}]
+    if parts == 1:
+        _checkpoint(tmp_path, f"{9:020}.checkpoint.parquet", *actions)
+    else:
+        _checkpoint(tmp_path, f"{9:020}.checkpoint.0000000001.0000000002.parquet", actions[0])
+        _checkpoint(tmp_path, f"{9:020}.checkpoint.0000000002.0000000002.parquet", *actions[1:])
+        # The writer of this one died.
+        _checkpoint(tmp_path, f"{10:020}.checkpoint.0000000001.0000000002.parquet", _txn("odd", 1))
+    _write(tmp_path, 9)
+    _write(tmp_path, 10, _txn("l2", 10))
+    log = _read(tmp_path)
+    assert (log.version, log.metadata.id, log.loads) == (10, "m", {"l1": 1, "l2": 10})
+    assert log.metadata.partition_columns == ("day",)
+
+
+def test_a_log_with_a_gap_is_an_error(tmp_path: Path) -> None:
+    _write(tmp_path, 0, {"metaData": _metadata("m")})
+    _write(tmp_path, 2)
+    with pytest.raises(TableError, match=r"versions of .* are missing"):
+        read_log(_FILES, str(tmp_path))

@@ -1,0 +1,87 @@
+"""The conformance of Delta tables on a real Connect server, and what sessions with and without a JVM share."""
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
+from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.tables.delta.connect.tables import RemoteDeltaTables
+from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from tests.conformance.table_rows import SCHEMA, Bench, Row, names, part, table_name
+from tests.conformance.table_slices import SlicedTableConformance
+from tests.conformance.table_witness import WitnessConformance
+from tests.conformance.table_writer import TableWriterConformance
+from tests.support.connect_server import Connect, ConnectServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.usefixtures("_functions_of_connect")]
+
+
+@pytest.fixture(scope="module")
+def settings(connect_server: ConnectServer) -> SparkSettings:
+    folder = connect_server.warehouse.parent / "del ta"
+    return SparkSettings(str(folder), catalog="spark_catalog", format="delta")
+
+
+@pytest.fixture(scope="module")
+def bench(connect: Connect, settings: SparkSettings) -> Bench:
+    reader = connect()
+
+    def read(target: TableTarget) -> list[Row]:
+        return [row.asDict(recursive=True) for row in reader.table(target.qualified).collect()]
+
+    labels = {"connection": "shop", "run-id": "r1"}
+    return Bench(RemoteDeltaTables(connect(), settings, labels=labels), RemoteDeltaTables(connect(), settings), read)
+
+
+class TestTables(TableWriterConformance, WitnessConformance, SlicedTableConformance):
+    """Loads that append, upsert and replace rows, and slices."""
+
+
+def test_what_needs_a_jvm_is_refused(bench: Bench) -> None:
+    for made in (care_of, rewinder_of):
+        with pytest.raises(ConfigError, match="need Spark's own JVM"):
+            made(bench.writer)
+
+
+def test_a_table_of_the_servers_catalog_in_another_folder_is_refused(
+    bench: Bench, connect: Connect, connect_server: ConnectServer
+) -> None:
+    name, other = table_name(), connect_server.warehouse.parent / "elsewhere"
+    session = connect()
+    session.sql("create namespace if not exists spark_catalog.shop")
+    session.sql(f"create table spark_catalog.{name} (id bigint) using delta location '{other}'")
+    with pytest.raises(TableError, match=f"the server has a table of this name in {other}"):
+        bench.writer.prepare(TableSpec(name, SCHEMA))
+
+
+def test_a_table_is_one_for_sessions_with_a_jvm_and_without(
+    delta: DeltaTables, delta_settings: SparkSettings, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = RemoteDeltaTables(connect(), delta_settings, labels={"connection": "shop"})
+
+    def on(writer: DeltaTables | RemoteDeltaTables) -> DeltaTables | RemoteDeltaTables:
+        """A process has pyspark's functions for one kind of session or the other, as this variable says."""
+        if writer is remote:
+            monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+        else:
+            monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+        return writer
+
+    for first, second in ((delta, remote), (remote, delta)):
+        spec = TableSpec(table_name(), SCHEMA, ("id",))
+        target = on(first).prepare(spec)
+        load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+        assert not on(first).commit("l1", load).was_there
+        assert on(second).prepare(spec).schema.equals(target.schema, check_metadata=True)
+        assert on(second).commit("l1", load).was_there
+        upsert = part(target, WriteMode.APPEND_DEDUP, [{"id": 2, "name": "c"}, {"id": 3, "name": "d"}])
+        assert not on(second).commit("l2", upsert).was_there
+        assert on(first).commit("l2", upsert).was_there
+        third = on(first).commit("l3", part(target, WriteMode.APPEND, [{"id": 4, "name": "e"}]))
+        assert (third.was_there, third.table_rows) == (False, 4)
+        assert on(second).witness(target.name, "shop").newest_load == "l3"
+        on(remote)
+        found = connect().read.format("delta").load(target.location).collect()
+        assert names([row.asDict() for row in found]) == [(1, "a"), (2, "c"), (3, "d"), (4, "e")]
