@@ -223,8 +223,9 @@ class RemoteDeltaTables:
         staged = StagedPart(part, files, metadata.columns, metadata.slice_column)
         labels = CommitLabels(load_id, log.version + 1, {**self._user_metadata(log, load_id, part), _ATTEMPT: attempt})
         doing, stream = f"committing load {load_id} to table {self._sql_name(part.table)}", str(part.stream)
-        # Delta's log does not say how many rows were in the files that a commit removes.
-        removed = self._rows(part.table, log.version, staged.slice_predicate) if part.write in REPLACING else 0
+        replaces_all = part.write in REPLACING and part.slice is None
+        # Where a commit removes all files, Delta's log does not say how many rows were in them.
+        replaced = self._rows(part.table, log.version) if replaces_all else 0
         points.reach("table.committing")
         refusal: BaseException | None = None
         with outcome_unknown(doing, stream):
@@ -248,6 +249,7 @@ class RemoteDeltaTables:
         # Another writer may have landed the load meanwhile. Then Delta skips the write, or refuses it.
         if commit is None or commit.user_metadata.get(_ATTEMPT) != attempt:
             return self._landed(now, load_id, part)
+        removed = commit.row_counts[1] if part.write in REPLACING and not replaces_all else replaced
         rows = self._rows(part.table, now.version)
         return CommittedRows(part.stream, str(commit.version), False, removed, rows)
 
@@ -268,11 +270,10 @@ class RemoteDeltaTables:
             with suppress(OSError):  # It is swept later with other orphans.
                 filesystem.delete_file(path)
 
-    def _rows(self, name: TableName, version: int, predicate: str | None = None) -> int:
-        """Counts the rows of a version, or those of a slice. As a rule Delta does it by its log alone."""
+    def _rows(self, name: TableName, version: int) -> int:
+        """Counts the rows of a version. As a rule Delta does it by its log alone."""
         reader = self.open_session().read.format("delta").option("versionAsOf", str(version))
-        frame = reader.load(self._location(name))
-        return int((frame if predicate is None else frame.where(predicate)).count())
+        return int(reader.load(self._location(name)).count())
 
     def _prepared(self, doing: str, spec: TableSpec, columns: IcebergSchema) -> tuple[DeltaLog, TableFit]:
         """Creates the table or changes its columns until it is as the stream needs it. Every statement is a commit of
