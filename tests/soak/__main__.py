@@ -3,7 +3,8 @@
     python -m tests.soak --kills 2000 --tables folder     minutes: forked processes, no JVM
     python -m tests.soak --kills 100                      Iceberg: a command line and a JVM for each kill
     python -m tests.soak --kills 20 --through dagster     Iceberg: Dagster's run worker and a JVM for each kill
-    python -m tests.soak --kills 20 --through connect     Iceberg on a Connect server, which goes on or is killed
+    python -m tests.soak --kills 20 --through connect     Iceberg on a Connect server, which goes on or is killed;
+                                                          with `--tables delta` Delta
     python -m tests.soak --kills 500 --tables folder --through push
                                                           pushes to fake destinations; `--through relay`: relays;
                                                           with `--by command` a command line for each kill
@@ -159,16 +160,18 @@ def _options(words: list[str]) -> _Options:
     arguments = parser.parse_args(words)
     if arguments.tables != "folder" and arguments.through == "executors":
         parser.error("--through executors takes --tables folder")
-    if arguments.tables != "iceberg" and arguments.through in ("dagster", "connect"):
-        parser.error(f"--through {arguments.through} takes --tables iceberg")
+    if arguments.tables != "iceberg" and arguments.through == "dagster":
+        parser.error("--through dagster takes --tables iceberg")
+    if arguments.tables == "folder" and arguments.through == "connect":
+        parser.error("--through connect takes --tables iceberg or delta")
     if arguments.through == "connect" and (arguments.matrix or arguments.year or arguments.at_once > 1):
         parser.error("--through connect takes kills, one at a time")
     if arguments.through in _DELIVERIES and (arguments.tables != "folder" or arguments.launch == "docker"):
         parser.error(f"--through {arguments.through} takes --tables folder")
     if arguments.by == "command" and arguments.through not in _DELIVERIES:
         parser.error("--by command takes --through push or relay")
-    if arguments.tables == "delta" and (arguments.kills or arguments.year):
-        parser.error("--tables delta takes --kills 0 --matrix")
+    if arguments.tables == "delta" and arguments.through != "connect" and (arguments.kills or arguments.year):
+        parser.error("--tables delta takes --kills 0 --matrix, or --through connect")
     if arguments.launch == "docker" and (
         arguments.tables != "folder" or arguments.matrix or arguments.year or arguments.at_once > 1
     ):
@@ -209,7 +212,9 @@ def main(words: list[str]) -> int:
         daemon = open_things.enter_context(docker_daemon()) if options.launch == "docker" else None
         server = open_things.enter_context(KilledServer(root / "server")) if is_remote else None
         environments = [
-            open_things.enter_context(open_environment(root / str(number), session, options.through, daemon, server))
+            open_things.enter_context(
+                open_environment(root / str(number), session, options.through, daemon, server, options.tables)
+            )
             for number in range(options.at_once)
         ]
         tally = _soak(environments, options.kills, options.seed)

@@ -12,9 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.soak.kill_methods import RunningSync
 from tests.support.connect_server import free_port, running_server
-from tests.sync.crashes.spark_connections import IcebergConnection
+from tests.sync.crashes.spark_connections import DeltaConnection, IcebergConnection
 
 _BRANCH_OF_A_MERGE = "airbyte_merge_"
+# The server writes files of its own.
+_STAGED_FILES_OF_TABLES: set[str] = set()
 
 
 class KilledServer:
@@ -61,17 +63,13 @@ class KilledServer:
 
 
 class RemoteConnection(IcebergConnection):
-    """A connection with tables on a server, in a namespace of their own."""
+    """A connection with Iceberg tables on a server, in a namespace of their own."""
 
     def __init__(self, folder: Path, server: KilledServer) -> None:
         super().__init__(folder, server.session, kills_compactions=True)
         self._server = server
-        self._namespace = f"shop_{uuid4().hex[:8]}"
-        self.more = {"destination": {"namespace": self._namespace}}
+        self._namespace = _use_server(self, server)
         self.warehouse = server.warehouse / self._namespace
-        catalog = {"format": self.format, "warehouse": str(server.warehouse)}
-        settings = {"lease_seconds": 1, "spark": {"spark.remote": server.url}, "catalog": catalog}
-        self.settings_file.write_text(yaml.safe_dump(settings))
 
     def landed(self, stream: str) -> list[str]:
         """The loads in the history of what readers see: a MERGE that was killed may have left its snapshot on a branch
@@ -88,8 +86,7 @@ class RemoteConnection(IcebergConnection):
         return [name for name in super().branches() if not name.startswith(_BRANCH_OF_A_MERGE)]
 
     def _in_snapshots(self) -> set[str]:
-        """Files of tables are none that a sync staged: the server writes its own."""
-        return set()
+        return _STAGED_FILES_OF_TABLES
 
     def _read(self, stream: str, part: str = "") -> DataFrame | None:
         session, table = self._server.session, f"lake.{self._namespace}.{stream}"
@@ -97,3 +94,34 @@ class RemoteConnection(IcebergConnection):
             return None
         session.catalog.refreshTable(table)
         return session.table(table + part.replace("#", "."))
+
+
+class RemoteDeltaConnection(DeltaConnection):
+    """A connection with Delta tables on a server, in a namespace of their own."""
+
+    def __init__(self, folder: Path, server: KilledServer) -> None:
+        super().__init__(folder, server.session)
+        self._server = server
+        self._namespace = _use_server(self, server)
+        self.warehouse = server.warehouse / self._namespace
+
+    @property
+    def _namespace_folder(self) -> Path:
+        return self.warehouse
+
+    def _in_snapshots(self) -> set[str]:
+        return _STAGED_FILES_OF_TABLES
+
+    def _read(self, stream: str, part: str = "") -> DataFrame | None:
+        self._session = self._server.session
+        return super()._read(stream, part)
+
+
+def _use_server(connection: IcebergConnection, server: KilledServer) -> str:
+    """Has the connection write the server's tables, and returns the namespace that it gets."""
+    namespace = f"shop_{uuid4().hex[:8]}"
+    connection.more = {"destination": {"namespace": namespace}}
+    catalog = {"format": connection.format, "warehouse": str(server.warehouse)}
+    settings = {"lease_seconds": 1, "spark": {"spark.remote": server.url}, "catalog": catalog}
+    connection.settings_file.write_text(yaml.safe_dump(settings))
+    return namespace

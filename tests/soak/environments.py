@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.dagster_defs.support.spark_steps import SparkSteps
-from tests.soak.connect_server_kills import KilledServer, RemoteConnection
+from tests.soak.connect_server_kills import KilledServer, RemoteConnection, RemoteDeltaConnection
 from tests.soak.containers import DockerDaemon, ImageConnection, container, fake_source_image, left
 from tests.soak.kill_methods import KillMethod, connector, executor, guardian, jvm, python, tree, words_of
 from tests.support.fork_server import ForkServer
@@ -66,6 +66,7 @@ def open_environment(
     through: str = "engine",
     daemon: DockerDaemon | None = None,
     server: KilledServer | None = None,
+    tables: str = "iceberg",
 ) -> Iterator[Environment]:
     mark = (_MARK, uuid4().hex)
     (folder / "tmp").mkdir(parents=True)
@@ -83,7 +84,7 @@ def open_environment(
             environment = Environment(runner, connection, kill_methods, (10, 80), mark, folder, left)
     elif server is not None:
         runner = CommandLine(variables)
-        connection = partial(RemoteConnection, server=server)
+        connection = partial(RemoteDeltaConnection if tables == "delta" else RemoteConnection, server=server)
         environment = Environment(runner, connection, (*everywhere, server.server), (10, 60), mark, folder)
     elif session is None:
         runner = SyncForkServer(variables)

@@ -104,19 +104,23 @@ class DeltaConnection(IcebergConnection):
     def _in_snapshots(self) -> set[str]:
         return {
             str(place / unquote(action["add"]["path"]))
-            for place in (self.home / "warehouse" / "shop").iterdir()
+            for place in self._namespace_folder.iterdir()
             for action in self._log(place.name)
             if "add" in action
         }
 
     def _log(self, stream: str) -> list[dict[str, Any]]:
-        log = self.home / "warehouse" / "shop" / stream / "_delta_log"
+        log = self._namespace_folder / stream / "_delta_log"
         return [json.loads(line) for entry in log.glob("*.json") for line in entry.read_text().splitlines()]
 
     def _read(self, stream: str, part: str = "") -> DataFrame | None:
         assert not part
-        table = self.home / "warehouse" / "shop" / stream
+        table = self._namespace_folder / stream
         return self._session.read.format("delta").load(str(table)) if any(table.glob("_delta_log/*.json")) else None
+
+    @property
+    def _namespace_folder(self) -> Path:
+        return self.warehouse / "shop"
 
 
 def _is_of_a_run(path: str) -> bool:
