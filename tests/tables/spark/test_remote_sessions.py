@@ -28,11 +28,11 @@ class RemoteSession:
         raise AttributeError(f"[JVM_ATTRIBUTE_NOT_SUPPORTED] {name}")
 
 
-@pytest.fixture(params=["delta", "parquet"])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
     """Of tables that no Connect server takes."""
     file = tmp_path / "settings.yaml"
-    file.write_text(json.dumps({"spark": _REMOTE, "catalog": {"format": request.param}}))
+    file.write_text(json.dumps({"spark": _REMOTE, "catalog": {"format": "parquet"}}))
     return file
 
 
@@ -104,9 +104,8 @@ def test_tables_that_need_a_jvm_refuse_a_session_that_turns_out_to_be_remote(tmp
             tables.open_session()
 
 
-@pytest.mark.parametrize("name", ["delta", "parquet"])
-def test_the_io_manager_refuses_by_the_config_and_starts_nothing(name: str) -> None:
-    io_manager = SparkTableIOManager(spark=SparkSessionResource(remote=_REMOTE["spark.remote"], format=name))
+def test_the_io_manager_refuses_by_the_config_and_starts_nothing() -> None:
+    io_manager = SparkTableIOManager(spark=SparkSessionResource(remote=_REMOTE["spark.remote"], format="parquet"))
     with pytest.raises(ConfigError, match=_REFUSED):
         io_manager.tables({})
 
