@@ -21,7 +21,7 @@ from dagster_airbyte_proto import (
 from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.support.connect_server import ConnectServer
 from tests.sync.push.pushed_table import PushedTable
-from tests.tables.iceberg.connect.remote_shop import RemoteShop
+from tests.tables.iceberg.connect.remote_connections import RemoteShop
 
 PARITIES = dg.StaticPartitionsDefinition(["even", "odd"])
 _USERS = dg.AssetKey(["shop", "users"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.connect_server import Connect, ConnectServer
-from tests.tables.iceberg.connect.remote_shop import RemoteShop
+from tests.tables.iceberg.connect.remote_connections import RemoteShop
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("_functions_of_connect")]
 
