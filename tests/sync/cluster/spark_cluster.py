@@ -50,7 +50,7 @@ class SparkCluster:
         """The number of workers that the master knows."""
         try:
             return int(requests.get(f"http://{_LOOPBACK}:{self._page}/json/", timeout=5).json()["aliveworkers"])
-        except (requests.ConnectionError, requests.Timeout):
+        except requests.RequestException:  # It does not listen yet, or has no answer yet.
             return 0
 
     def executors(self) -> list[psutil.Process]:
