@@ -43,7 +43,7 @@ class Lake:
     """Connections whose tables lie in a bucket. `killed` hangs once, in a program of its own name."""
 
     def __init__(
-        self, folder: Path, cluster: SparkCluster, catalog: Mapping[str, str], *, state_url: str | None = None
+        self, folder: Path, cluster: SparkCluster, properties: Mapping[str, str], **more_settings: Any
     ) -> None:
         self.folder, self.mark = folder, folder / "hung"
         self.program = fake_source.__file__
@@ -51,11 +51,11 @@ class Lake:
         self.hanging.write_text(f"import runpy\nrunpy.run_path({fake_source.__file__!r}, run_name='__main__')\n")
         settings = {
             "lease_seconds": 10,
-            **({"state_url": state_url} if state_url else {}),
+            **more_settings,
             "spark": {
                 **cluster.settings,
                 "spark.jars.packages": "org.postgresql:postgresql:42.7.8",
-                **{f"spark.sql.catalog.lake.{key}": value for key, value in catalog.items()},
+                **{f"spark.sql.catalog.lake.{key}": value for key, value in properties.items()},
             },
         }
         (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
@@ -102,9 +102,9 @@ def test_four_connections_at_once_are_exact_though_a_task_is_killed(
 ) -> None:
     bucket, state_url = object_store.new_bucket(), postgres_server.new_store()
     catalog = {"type": "jdbc", "uri": postgres_server.jdbc_uri(), **object_store.settings}
-    catalog["warehouse"] = f"s3://{bucket}/ware house"
+    warehouse = {"warehouse": f"s3://{bucket}/ware house"}
     with running_cluster(tmp_path) as cluster:
-        lake = Lake(tmp_path, cluster, catalog, state_url=state_url)
+        lake = Lake(tmp_path, cluster, catalog, state_url=state_url, catalog=warehouse)
         hanging = lake.hanging.name
         for turn, rows in enumerate((30, 50)):
             with lake.start("sync-all", *lake.offer(rows)) as driver:
