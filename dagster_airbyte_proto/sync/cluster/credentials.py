@@ -1,7 +1,7 @@
 """The credentials that a catalog vends with its tables, on their way from the driver to an executor.
 
 The driver's catalog client alone asks the catalog and renews them. An executor asks the driver for each file that it
-opens, so it never holds credentials that have been renewed meanwhile.
+opens, so each file gets those that were renewed last.
 """
 
 from collections.abc import Mapping

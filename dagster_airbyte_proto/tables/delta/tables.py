@@ -12,7 +12,6 @@ A table's folder in the warehouse is named after the table. Spark's session cata
 session, so tables are registered in it again and again.
 """
 
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, key_ids, with_text_column, without_column
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedFile, StagedRows
-from dagster_airbyte_proto.loads.storage import LOCAL, folder_name, without_file_scheme
+from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableFit, TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import REPLACING, TableName
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
@@ -57,7 +56,14 @@ from dagster_airbyte_proto.tables.delta.preparation import (
     next_preparation,
     with_published_columns,
 )
-from dagster_airbyte_proto.tables.delta.warehouse import NOT_BY_COLUMN_ID, check_is_local
+from dagster_airbyte_proto.tables.delta.warehouse import (
+    NOT_BY_COLUMN_ID,
+    check_is_local,
+    is_catalog_name,
+    registration,
+    sql_name,
+    table_location,
+)
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import (
@@ -73,11 +79,10 @@ from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.spark.staged_part import StagedPart
-from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
+from dagster_airbyte_proto.tables.sql_names import quoted
 
 _ATTEMPTS = 8
 _ATTEMPT = "airbyte-proto.attempt"
-_CATALOG_NAME = re.compile(r"\w+", re.ASCII)
 
 
 class DeltaTables:
@@ -344,25 +349,16 @@ class DeltaTables:
             self.java().change_metadata(snapshot, preparation.action)
 
     def _register(self, name: TableName) -> None:
-        if all(_CATALOG_NAME.fullmatch(part) for part in name):
-            location = self.location(name)
-            session, namespace = self.open_session(), f"{self.catalog}.{quoted(name.namespace)}"
-            place, above = text_literal(location), text_literal(location.rpartition("/")[0])
-            session.sql(f"create namespace if not exists {namespace} location {above}")
-            session.sql(f"create table if not exists {self._sql_name(name)} using delta location {place}")
+        if is_catalog_name(name):
+            for statement in registration(self.catalog, name, self.location(name)):
+                self.open_session().sql(statement)
 
     def _sql_name(self, name: TableName) -> str:
-        """Returns the table's name in SQL.
-
-        The session catalog takes only plain names; other tables go by their paths.
-        """
-        if all(_CATALOG_NAME.fullmatch(part) for part in name):
-            return qualified(self.catalog, name)
-        return f"delta.{quoted(self.location(name))}"
+        return sql_name(self.catalog, name, self.location(name))
 
     def location(self, name: TableName) -> str:
         """Returns the folder of a table."""
-        return "/".join([self._warehouse.rstrip("/"), *map(folder_name, name)])
+        return table_location(self._warehouse, name)
 
     def java(self) -> JavaDelta:
         """Returns Delta's classes in the session. Raises ConfigError where they are not there."""

@@ -1,8 +1,13 @@
-"""The places where Delta tables may lie, and whose tables they may be."""
+"""The places where Delta tables may lie, whose tables they may be, and their names in SQL."""
+
+import re
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.loads.storage import is_local
+from dagster_airbyte_proto.loads.storage import folder_name, is_local
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
 
+_CATALOG_NAME = re.compile(r"\w+", re.ASCII)
 NOT_BY_COLUMN_ID = "its columns have no ids that files could carry (delta.columnMapping.mode is not id): others made it"
 
 
@@ -20,3 +25,33 @@ def check_is_local(warehouse: str) -> None:
             remedy="Set catalog: {format: iceberg} in the settings with a catalog of type jdbc or rest, whose tables "
             "may lie in object stores, or keep the warehouse on a local disk.",
         )
+
+
+def table_location(warehouse: str, name: TableName) -> str:
+    """Returns the folder of a table."""
+    return "/".join([warehouse.rstrip("/"), *map(folder_name, name)])
+
+
+def by_folder(location: str) -> str:
+    """Returns a table's name in SQL, whether a catalog knows it or not."""
+    return f"delta.{quoted(location)}"
+
+
+def is_catalog_name(name: TableName) -> bool:
+    """True for a plain name: the session catalog takes no other one."""
+    return all(_CATALOG_NAME.fullmatch(part) for part in name)
+
+
+def sql_name(catalog: str, name: TableName, location: str) -> str:
+    """Returns a table's name in SQL: its folder where the catalog does not take the name."""
+    return qualified(catalog, name) if is_catalog_name(name) else by_folder(location)
+
+
+def registration(catalog: str, name: TableName, location: str) -> tuple[str, str]:
+    """Returns the statements that make a table known by its name to the catalog."""
+    above = text_literal(location.rpartition("/")[0])
+    table = sql_name(catalog, name, location)
+    return (
+        f"create namespace if not exists {catalog}.{quoted(name.namespace)} location {above}",
+        f"create table if not exists {table} using delta location {text_literal(location)}",
+    )

@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from dagster_airbyte_proto.loads.column_ids import without_column
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.spark.columns import spark_schema
 from dagster_airbyte_proto.tables.sql_names import quoted, text_literal
@@ -105,6 +107,14 @@ def merge_by_sql(session: SparkSession, table: str, staged: StagedPart) -> None:
         )
     finally:
         session.catalog.dropTempView(view)
+
+
+def discard_files(part: StagedRows, storage: Storage) -> None:
+    """Deletes the files of a part that has landed: the table has its rows in files of its own."""
+    for file in part.files:
+        filesystem, path = storage.at(file.path)
+        with suppress(OSError):  # It is swept later with other orphans.
+            filesystem.delete_file(path)
 
 
 def _rows(session: SparkSession, staged: StagedPart) -> DataFrame:

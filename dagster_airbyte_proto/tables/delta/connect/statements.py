@@ -11,11 +11,6 @@ from dagster_airbyte_proto.tables.sql_names import quoted, text_literal
 _PROPERTIES = {key: value for key, value in TABLE_PROPERTIES.items() if not key.startswith("delta.parquet.")}
 
 
-def by_folder(location: str) -> str:
-    """Returns a table's name in SQL, whether a catalog knows it or not."""
-    return f"delta.{quoted(location)}"
-
-
 def create_table(table: str, columns: IcebergSchema, comment: str, partitioned_by: Sequence[str]) -> str:
     """Returns the statement for a new table, which gives its columns ids as those of a session with a JVM have them."""
     properties = ", ".join(f"{text_literal(key)} = {text_literal(value)}" for key, value in _PROPERTIES.items())

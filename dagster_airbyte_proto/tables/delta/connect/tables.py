@@ -5,10 +5,9 @@ The table's log is in a folder that both see, and is read from its files. Delta 
 (`writes.py`), also where a server goes on with the request of a client that died.
 """
 
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 from uuid import uuid4
@@ -21,13 +20,13 @@ from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalError, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, key_ids, with_text_column, without_column
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
-from dagster_airbyte_proto.loads.storage import LOCAL, folder_name, without_file_scheme
+from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableFit, TableSpec, TableTarget, Witness, table_fit
 from dagster_airbyte_proto.model import REPLACING, TableName
 from dagster_airbyte_proto.schema.evolution import IcebergSchema, evolution_decision
 from dagster_airbyte_proto.tables.delta.connect import ABILITIES
 from dagster_airbyte_proto.tables.delta.connect.delta_log import DeltaLog, read_log
-from dagster_airbyte_proto.tables.delta.connect.statements import by_folder, change_columns, create_table
+from dagster_airbyte_proto.tables.delta.connect.statements import change_columns, create_table
 from dagster_airbyte_proto.tables.delta.connect.writes import write_part
 from dagster_airbyte_proto.tables.delta.history import (
     CONNECTION,
@@ -41,7 +40,15 @@ from dagster_airbyte_proto.tables.delta.history import (
 from dagster_airbyte_proto.tables.delta.jobs import CommitLabels
 from dagster_airbyte_proto.tables.delta.partitions import check_delta_partitioning, partitioned_by
 from dagster_airbyte_proto.tables.delta.preparation import check_no_branch
-from dagster_airbyte_proto.tables.delta.warehouse import NOT_BY_COLUMN_ID, check_is_local
+from dagster_airbyte_proto.tables.delta.warehouse import (
+    NOT_BY_COLUMN_ID,
+    by_folder,
+    check_is_local,
+    is_catalog_name,
+    registration,
+    sql_name,
+    table_location,
+)
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import (
@@ -57,12 +64,10 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import NO_OUTCOME, REMOTE_ERR
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from dagster_airbyte_proto.tables.spark.staged_part import StagedPart
-from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
+from dagster_airbyte_proto.tables.spark.staged_part import StagedPart, discard_files
 
 _ATTEMPTS = 8
 _ATTEMPT = "airbyte-proto.attempt"
-_CATALOG_NAME = re.compile(r"\w+", re.ASCII)
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
@@ -139,7 +144,7 @@ class RemoteDeltaTables:
                 check_table_id(doing, log.metadata.id, part)
                 check_delta_partitioning(doing, log.metadata, part)
                 if landed := self._land(log, load_id, part):
-                    self._discard(part)
+                    discard_files(part, self.storage)
                     return landed
         raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile", stream=stream)
 
@@ -263,13 +268,6 @@ class RemoteDeltaTables:
             found[HIGH_WATER_MARK] = msgspec.json.encode(mark).decode()
         return found
 
-    def _discard(self, part: StagedRows) -> None:
-        """Deletes the files of a part that has landed: the table has its rows in files of its own."""
-        for file in part.files:
-            filesystem, path = self.storage.at(file.path)
-            with suppress(OSError):  # It is swept later with other orphans.
-                filesystem.delete_file(path)
-
     def _rows(self, name: TableName, version: int) -> int:
         """Counts the rows of a version. As a rule Delta does it by its log alone."""
         reader = self.open_session().read.format("delta").option("versionAsOf", str(version))
@@ -319,12 +317,11 @@ class RemoteDeltaTables:
     def _register(self, doing: str, name: TableName) -> None:
         """Makes the table known by name, where the name is one that the server's catalog takes. Raises TableError where
         the catalog has a table of this name in another folder."""
-        if not all(_CATALOG_NAME.fullmatch(part) for part in name):
+        if not is_catalog_name(name):
             return
         location, session, table = self._location(name), self.open_session(), self._sql_name(name)
-        above = text_literal(location.rpartition("/")[0])
-        session.sql(f"create namespace if not exists {self.catalog}.{quoted(name.namespace)} location {above}")
-        session.sql(f"create table if not exists {table} using delta location {text_literal(location)}")
+        for statement in registration(self.catalog, name, location):
+            session.sql(statement)
         found = without_file_scheme(unquote(str(session.sql(f"describe detail {table}").collect()[0]["location"])))
         if found != unquote(location):
             remedy = (
@@ -339,13 +336,10 @@ class RemoteDeltaTables:
         return self.storage.at(f"{self._location(name)}/_delta_log")
 
     def _location(self, name: TableName) -> str:
-        return "/".join([self._warehouse.rstrip("/"), *map(folder_name, name)])
+        return table_location(self._warehouse, name)
 
     def _sql_name(self, name: TableName) -> str:
-        """Returns the table's name in SQL: its folder where the catalog does not take the name."""
-        if all(_CATALOG_NAME.fullmatch(part) for part in name):
-            return qualified(self.catalog, name)
-        return by_folder(self._location(name))
+        return sql_name(self.catalog, name, self._location(name))
 
     @contextmanager
     def _table_errors(self, doing: str, stream: str | None = None) -> Iterator[None]:

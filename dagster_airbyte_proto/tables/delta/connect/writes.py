@@ -9,8 +9,8 @@ import json
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.load import FileContent
-from dagster_airbyte_proto.tables.delta.connect.statements import by_folder
 from dagster_airbyte_proto.tables.delta.jobs import CommitLabels, write_rows
+from dagster_airbyte_proto.tables.delta.warehouse import by_folder
 from dagster_airbyte_proto.tables.spark.session_copies import copy_with
 from dagster_airbyte_proto.tables.spark.staged_part import StagedPart, merge_by_sql
 

@@ -66,7 +66,7 @@ from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.session_copies import copy_with
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from dagster_airbyte_proto.tables.spark.staged_part import StagedPart, merge_by_sql
+from dagster_airbyte_proto.tables.spark.staged_part import StagedPart, discard_files, merge_by_sql
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
 
 _ATTEMPTS = 8
@@ -134,7 +134,7 @@ class RemoteIcebergTables:
                 check_table_id(doing, table.log.table_uuid, part)
                 check_placement(doing, table.log, part)
                 if landed := self._land(table, history, load_id, part):
-                    self._discard(part)
+                    discard_files(part, self.storage)
                     return landed
         raise TableError(doing, _CONFLICTS, stream=str(part.stream))
 
@@ -268,13 +268,6 @@ class RemoteIcebergTables:
     def _drop(self, table: RemoteTable, branch: str) -> None:
         with suppress(*REMOTE_ERRORS):  # One that stays is dropped a day later, when the table is prepared.
             self.open_session().sql(f"alter table {table.qualified} drop branch {branch}")
-
-    def _discard(self, part: StagedRows) -> None:
-        """Deletes the files of a part that has landed: the table has its rows in files of its own."""
-        for file in part.files:
-            filesystem, path = self.storage.at(file.path)
-            with suppress(OSError):  # It is swept later with other orphans.
-                filesystem.delete_file(path)
 
     def _snapshot_labels(self, load_id: str, part: StagedRows) -> dict[str, str]:
         labels = {f"airbyte-proto.{key}": value for key, value in self._labels.items()}
