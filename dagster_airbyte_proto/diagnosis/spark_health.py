@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -14,28 +13,18 @@ from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.formats import find_format
+from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import (
+    IVY_RULES,
+    Package,
+    items,
+    named_packages,
+    needs_no_network,
+)
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 _JAVA, _JARS, _SPARK = "Java", "jars", "Spark"
 _REQUEST_SECONDS = 10.0
 _START_SECONDS = 240.0  # the first start downloads a hundred megabytes
-
-
-class _Package(NamedTuple):
-    """A package as `spark.jars.packages` names it."""
-
-    group: str
-    artifact: str
-    version: str
-
-    @property
-    def path(self) -> str:
-        """Its jar in a Maven repository."""
-        folder = f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}"
-        return f"{folder}/{self.artifact}-{self.version}.jar"
-
-    def __str__(self) -> str:
-        return f"{self.artifact} {self.version}"
 
 
 def spark_checks(settings: Settings, *, is_quick: bool) -> Sequence[HealthCheck]:
@@ -83,16 +72,16 @@ def _jars(settings: SparkSettings) -> Sequence[Finding]:
     from dagster_airbyte_proto.tables.spark.session import spark_config
 
     config = spark_config(settings)
-    if files := _items(config, "spark.jars"):
+    if files := items(config, "spark.jars"):
         return [_named_files(files)]
-    packages = [_Package(*name.split(":")) for name in _items(config, "spark.jars.packages") if name.count(":") == 2]
+    packages = named_packages(config)
     if not packages:
         return [ok(_JARS, f"tables of the format {settings.format} need none")]
-    missing = [package for package in packages if not _is_here(package, config)]
+    missing = [package for package in packages if not needs_no_network(package, config)]
     names = ", ".join(map(str, packages))
     if not missing:
         return [ok(_JARS, f"{names}: on this machine")]
-    if rules := config.get("spark.jars.ivySettings"):
+    if rules := config.get(IVY_RULES):
         return [ok(_JARS, f"{names}: fetched by the rules of {rules} when Spark first starts")]
     hosts = {host for package in missing for host in [_host_of(package, config)] if host}
     found = ", ".join(map(str, missing))
@@ -111,18 +100,7 @@ def _is_path(file: str) -> bool:
     return "://" not in file or file.startswith("file:")
 
 
-def _is_here(package: _Package, config: Mapping[str, str]) -> bool:
-    """True if Spark finds the jar without a network: in Ivy's cache, or in Maven's repository."""
-    home = Path.home()
-    named = config.get("spark.jars.ivy")
-    ivy_folders = [Path(named)] if named else sorted(home.glob(".ivy2*"))
-    of_ivy = f"cache/{package.group}/{package.artifact}/jars/{package.artifact}-{package.version}.jar"
-    return (
-        any((folder / of_ivy).is_file() for folder in ivy_folders) or (home / ".m2/repository" / package.path).is_file()
-    )
-
-
-def _host_of(package: _Package, config: Mapping[str, str]) -> str:
+def _host_of(package: Package, config: Mapping[str, str]) -> str:
     """The host that has the package. Raises ConfigError if no repository has it, or none answers.
 
     The place of Maven Central is Spark's own: where nothing else is named, Spark's start tells whether it answers.
@@ -131,7 +109,7 @@ def _host_of(package: _Package, config: Mapping[str, str]) -> str:
     if not named:
         return "Maven Central"
     refusals = []
-    for repository in (named, *_items(config, "spark.jars.repositories")):
+    for repository in (named, *items(config, "spark.jars.repositories")):
         host = urlsplit(repository).hostname or repository
         if urlsplit(repository).scheme not in ("http", "https"):
             return host
@@ -151,10 +129,6 @@ def _host_of(package: _Package, config: Mapping[str, str]) -> str:
 
 def _offline_remedy() -> str:
     return "Allow this machine to reach Maven Central, or set spark.jars in the settings to the downloaded files."
-
-
-def _items(config: Mapping[str, str], key: str) -> list[str]:
-    return [item.strip() for item in config.get(key, "").split(",") if item.strip()]
 
 
 def _start(engine: Engine, worst: Verdict) -> Sequence[Finding]:

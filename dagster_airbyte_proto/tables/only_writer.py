@@ -36,13 +36,13 @@ def only_writer(location: str) -> Iterator[None]:
         os.close(folder)
 
 
-def locked_in_time(file: int, seconds: float) -> bool:
+def locked_in_time(file: int, seconds: float, mode: int = fcntl.LOCK_EX) -> bool:
     """Waits for the lock of an open file. False if another process held it all the time. Raises OSError where the file
     system has no locks."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, mode | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
             if time.monotonic() > deadline:

@@ -5,9 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import pyspark
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import download_lock
 from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 from dagster_airbyte_proto.tables.spark.session import spark_config
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -23,6 +25,7 @@ Connect = Callable[[], SparkSession]
 """Opens a session of its own."""
 
 _PATIENCE_SECONDS = 120.0
+_CACHE = SparkSettings("").cache.expanduser()
 _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djdk.lang.Process.launchMechanism=VFORK"
 
@@ -44,16 +47,23 @@ def running_server(folder: Path, *, port: int = 0) -> Iterator[ConnectServer]:
     """Yields a server with the catalogs `lake` (Iceberg) and `spark_catalog` (Delta)."""
     port = port or free_port()
     warehouse = folder / "ware house"
-    with (folder / "server.log").open("ab") as log:
-        process = subprocess.Popen(
-            _command(warehouse, folder, port), stdout=log, stderr=log, env=_environment(), start_new_session=True
-        )
-        try:
+    config = _config(warehouse, folder, port)
+    with ExitStack() as server:
+        with download_lock(_CACHE, config, threading.Event()):
+            process = server.enter_context(_process(_command(config), folder / "server.log"))
             _wait(process, port, folder / "server.log")
-            yield ConnectServer(f"sc://127.0.0.1:{port}", process, warehouse)
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        yield ConnectServer(f"sc://127.0.0.1:{port}", process, warehouse)
+
+
+@contextmanager
+def _process(command: Sequence[str], log: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    with log.open("ab") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=_environment(), start_new_session=True)
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def run_alone(script: str, *words: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -68,11 +78,11 @@ def run_alone(script: str, *words: str | Path) -> "subprocess.CompletedProcess[s
     )
 
 
-def _command(warehouse: Path, folder: Path, port: int) -> list[str]:
+def _config(warehouse: Path, folder: Path, port: int) -> dict[str, str]:
     iceberg = spark_config(SparkSettings(str(warehouse)))
     delta = spark_config(SparkSettings(str(warehouse), catalog="spark_catalog", format="delta"))
     packages = [iceberg["spark.jars.packages"], delta["spark.jars.packages"], "org.xerial:sqlite-jdbc:3.50.3.0"]
-    config = {
+    return {
         **delta,
         **iceberg,
         "spark.jars.packages": ",".join(packages),
@@ -92,13 +102,16 @@ def _command(warehouse: Path, folder: Path, port: int) -> list[str]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.databricks.delta.snapshotPartitions": "1",
     }
+
+
+def _command(config: Mapping[str, str]) -> list[str]:
     settings = [word for key, value in config.items() if value for word in ("--conf", f"{key}={value}")]
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     return [str(submit), "--class", _MAIN, *settings, "spark-internal"]
 
 
 def _environment() -> dict[str, str]:
-    home = java_home(Path("~/.cache/dagster_airbyte_proto").expanduser(), os.environ)
+    home = java_home(_CACHE, os.environ)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
     return {**kept, "JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
 

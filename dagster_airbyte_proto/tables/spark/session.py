@@ -35,6 +35,7 @@ from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm, is_remote
 from dagster_airbyte_proto.tables.spark.jvm.class_archive import class_archive
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, REMOTE_ERRORS, first_line, log_no_raised_errors
+from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import download_lock, items
 from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 from dagster_airbyte_proto.tables.spark.jvm.output import jvm_output, last_output
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -48,6 +49,7 @@ _OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cos"))
 _POLL_SECONDS = 0.1
 _KILL_WAIT_SECONDS = 3.0
 _starting = threading.Lock()
+_start_given_up = threading.Event()
 
 
 class QueryResult(NamedTuple):
@@ -149,14 +151,18 @@ def kill_starting_jvm() -> None:
     signal that its parent got, and a thread that waits for it keeps the interpreter from exiting.
     """
     deadline = time.monotonic() + _KILL_WAIT_SECONDS
-    while not _starting.acquire(timeout=_POLL_SECONDS):
-        if SparkContext._active_spark_context is not None or time.monotonic() > deadline:
-            return
-        for child in psutil.Process().children():
-            with suppress(psutil.Error, ProcessLookupError):
-                if "pyspark-shell" in child.cmdline():
-                    os.killpg(child.pid, signal.SIGKILL)
-    _starting.release()
+    _start_given_up.set()
+    try:
+        while not _starting.acquire(timeout=_POLL_SECONDS):
+            if SparkContext._active_spark_context is not None or time.monotonic() > deadline:
+                return
+            for child in psutil.Process().children():
+                with suppress(psutil.Error, ProcessLookupError):
+                    if "pyspark-shell" in child.cmdline():
+                        os.killpg(child.pid, signal.SIGKILL)
+        _starting.release()
+    finally:
+        _start_given_up.clear()
 
 
 def query(session: SparkSession, sql: str) -> QueryResult:
@@ -226,7 +232,7 @@ def _jars(parts: SparkParts, config: Mapping[str, str]) -> dict[str, str]:
     """Returns the jars that the tables need, before the user's packages. None if the user sets `spark.jars`."""
     if not parts.packages or config.get("spark.jars"):
         return {}
-    theirs = [package for package in config.get("spark.jars.packages", "").split(",") if package]
+    theirs = items(config, "spark.jars.packages")
     version = ".".join(pyspark.__version__.split(".")[:2])
     ours = [
         each.coordinates(version)
@@ -250,7 +256,9 @@ def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars = Path(pyspark.__file__).parent / "jars"
     with class_archive(cache, home, jars) as options, jvm_output(settings.jvm_log) as output:
-        SparkContext(conf=_conf(config), gateway=SparkContext._gateway or _gateway(config, options, output))
+        with download_lock(cache, config, _start_given_up):
+            gateway = SparkContext._gateway or _gateway(config, options, output)
+        SparkContext(conf=_conf(config), gateway=gateway)
 
 
 @contextmanager
