@@ -57,6 +57,8 @@ def test_a_warehouse_on_s3_is_reached_by_icebergs_own_file_io() -> None:
     assert spark_config(SparkSettings("s3://bucket/lake"))[key] == "org.apache.iceberg.aws.s3.S3FileIO"
     assert spark_config(SparkSettings("s3://bucket/lake", config={key: "theirs"}))[key] == "theirs"
     assert key not in spark_config(SparkSettings("s3a://bucket/lake"))
+    in_spark = spark_config(SparkSettings("lake", config={"spark.sql.catalog.lake.warehouse": "s3://bucket/lake"}))
+    assert in_spark[key] == "org.apache.iceberg.aws.s3.S3FileIO"
 
 
 def test_only_the_formats_own_jar_is_asked_for() -> None:
