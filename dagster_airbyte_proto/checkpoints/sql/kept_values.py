@@ -42,15 +42,18 @@ class KeptValueReader:
         return None if found is None else bytes(found)
 
     def kept_values(self, asset: Asset, prefix: Key = ()) -> Iterator[KeptValue]:
-        query = select(kept_values.c.key, kept_values.c.value).where(*_current(asset), *_under(prefix))
-        query, after = query.order_by(kept_values.c.key).limit(_PAGE), b""
+        query = select(kept_values.c.key, kept_values.c.value).where(*_current(asset))
+        query = query.order_by(kept_values.c.key).limit(_PAGE)
+        bounds = _under(prefix)
         while True:
             with self._database.read() as tx:
-                found = tx.execute(query.where(kept_values.c.key > after)).all()
+                found = tx.execute(query.where(*bounds)).all()
             yield from (KeptValue(key_stored_as(bytes(row.key)), bytes(row.value)) for row in found)
             if len(found) < _PAGE:
                 return
-            after = bytes(found[-1].key)
+            # In the place of the bound before. Of two lower bounds SQLite may search its index by the lesser one, and
+            # would step over all pages before at each page.
+            bounds = (kept_values.c.key > bytes(found[-1].key), *bounds[1:])
 
     def count_kept_values(self, asset: Asset, prefix: Key = ()) -> tuple[int, int]:
         sizes = func.coalesce(func.sum(func.length(kept_values.c.value) + func.length(kept_values.c.key)), 0)
