@@ -40,8 +40,28 @@ _JAVA_OPTIONS = (
 )
 
 
+class FailureLines:
+    """A plugin that says what failed when it fails: the end of the whole run can be an hour away."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = crash.message.partition("\n")[0] if crash else "no reason"
+            self._terminal.ensure_newline()
+            self._terminal.write_line(f"{report.nodeid}: {report.when} failed in {report.duration:.0f} s: {reason}")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out slow tests, and those that need other programs")
+
+
+@pytest.hookimpl(trylast=True)  # When there is a terminal.
+def pytest_configure(config: pytest.Config) -> None:
+    if terminal := config.pluginmanager.getplugin("terminalreporter"):
+        config.pluginmanager.register(FailureLines(terminal))
 
 
 @pytest.hookimpl(tryfirst=True)  # Before those of other names are deselected.
