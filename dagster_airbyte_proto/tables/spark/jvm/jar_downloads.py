@@ -20,7 +20,7 @@ IVY_RULES = "spark.jars.ivySettings"
 """The setting that names a user's own rules for Ivy. They can have Ivy take locks: `lockStrategy`."""
 _LOCK = "jars.lock"
 _POLL_SECONDS = 0.1
-_PATIENCE_SECONDS = 600.0
+_MOST_SECONDS = 600.0
 
 
 class Package(NamedTuple):
@@ -91,7 +91,7 @@ def _opened(cache: Path) -> int | None:
 
 
 def _wait(lock: int, mode: int, given_up: threading.Event) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _MOST_SECONDS
     try:
         while not locked_in_time(lock, _POLL_SECONDS, mode) and time.monotonic() < deadline:
             if given_up.is_set():
