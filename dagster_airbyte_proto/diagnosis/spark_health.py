@@ -16,9 +16,9 @@ from dagster_airbyte_proto.tables.formats import find_format
 from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import (
     IVY_RULES,
     Package,
-    items,
     named_packages,
     needs_no_network,
+    setting_items,
 )
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
@@ -72,7 +72,7 @@ def _jars(settings: SparkSettings) -> Sequence[Finding]:
     from dagster_airbyte_proto.tables.spark.session import spark_config
 
     config = spark_config(settings)
-    if files := items(config, "spark.jars"):
+    if files := setting_items(config, "spark.jars"):
         return [_named_files(files)]
     packages = named_packages(config)
     if not packages:
@@ -109,7 +109,7 @@ def _host_of(package: Package, config: Mapping[str, str]) -> str:
     if not named:
         return "Maven Central"
     refusals = []
-    for repository in (named, *items(config, "spark.jars.repositories")):
+    for repository in (named, *setting_items(config, "spark.jars.repositories")):
         host = urlsplit(repository).hostname or repository
         if urlsplit(repository).scheme not in ("http", "https"):
             return host

@@ -41,7 +41,7 @@ class IcebergSnapshots:
 
     def __init__(self, settings: SparkSettings) -> None:
         catalog = f"spark.sql.catalog.{settings.catalog}"
-        self._warehouse = settings.config.get(f"{catalog}.warehouse", settings.warehouse_location).rstrip("/")
+        self._warehouse = settings.catalog_warehouse.rstrip("/")
         of_catalog = {key: settings.config.get(f"{catalog}.{key}", "") for key in CATALOG_SETTINGS}
         of_hadoop = {key: settings.config.get(f"spark.hadoop.{key}", "") for key in HADOOP_SETTINGS}
         self._storage = Storage({**of_catalog, **of_hadoop})

@@ -86,7 +86,7 @@ class IcebergFormat:
         if settings.config.get(f"{catalog}.type") != "rest":
             # For a REST catalog the warehouse is a name on the server, not a location.
             config[f"{catalog}.warehouse"] = settings.warehouse_location
-            if settings.config.get(f"{catalog}.warehouse", settings.warehouse_location).startswith("s3://"):
+            if settings.catalog_warehouse.startswith("s3://"):
                 config[f"{catalog}.io-impl"] = _S3_FILE_IO
         file_io = {**config, **settings.config}.get(f"{catalog}.io-impl")
         return SparkParts(config, (_RUNTIME, _S3_FILES) if file_io == _S3_FILE_IO else (_RUNTIME,))

@@ -35,7 +35,7 @@ from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm, is_remote
 from dagster_airbyte_proto.tables.spark.jvm.class_archive import class_archive
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, REMOTE_ERRORS, first_line, log_no_raised_errors
-from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import download_lock, items
+from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import download_lock, setting_items
 from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 from dagster_airbyte_proto.tables.spark.jvm.output import jvm_output, last_output
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -156,13 +156,17 @@ def kill_starting_jvm() -> None:
         while not _starting.acquire(timeout=_POLL_SECONDS):
             if SparkContext._active_spark_context is not None or time.monotonic() > deadline:
                 return
-            for child in psutil.Process().children():
-                with suppress(psutil.Error, ProcessLookupError):
-                    if "pyspark-shell" in child.cmdline():
-                        os.killpg(child.pid, signal.SIGKILL)
+            _kill_child_jvms()
         _starting.release()
     finally:
         _start_given_up.clear()
+
+
+def _kill_child_jvms() -> None:
+    for child in psutil.Process().children():
+        with suppress(psutil.Error, ProcessLookupError):
+            if "pyspark-shell" in child.cmdline():
+                os.killpg(child.pid, signal.SIGKILL)
 
 
 def query(session: SparkSession, sql: str) -> QueryResult:
@@ -232,7 +236,7 @@ def _jars(parts: SparkParts, config: Mapping[str, str]) -> dict[str, str]:
     """Returns the jars that the tables need, before the user's packages. None if the user sets `spark.jars`."""
     if not parts.packages or config.get("spark.jars"):
         return {}
-    theirs = items(config, "spark.jars.packages")
+    theirs = setting_items(config, "spark.jars.packages")
     version = ".".join(pyspark.__version__.split(".")[:2])
     ours = [
         each.coordinates(version)

@@ -13,9 +13,9 @@ class SparkSettings(NamedTuple):
 
     `warehouse` is a path or a URI. The JVM's output goes to `jvm_log`; without it, to stderr (see jvm/output.py).
     Of a session that code of the user opens, `on_connect` says that it is one of Spark Connect.
-    `cache` has the archive of Spark's classes for the next JVM, and the wrapped JRE of the wheel if the machine has no
-    Java. `short_lived` is for a process that runs one command: its JVM starts with half the CPU, and computes slower
-    once it is warm.
+    `cache` has the archive of Spark's classes for the next JVM, the wrapped JRE of the wheel if the machine has no
+    Java, and the lock of those that download jars. `short_lived` is for a process that runs one command: its JVM
+    starts with half the CPU, and computes slower once it is warm.
     """
 
     warehouse: str
@@ -37,3 +37,8 @@ class SparkSettings(NamedTuple):
         """The warehouse in the form that table locations have: a local one as an absolute path, without a scheme."""
         location = without_file_scheme(self.warehouse)
         return location if "://" in location else str(Path(location).expanduser().absolute())
+
+    @property
+    def catalog_warehouse(self) -> str:
+        """The warehouse of the Iceberg catalog: the one in `config`, if it names one."""
+        return self.config.get(f"spark.sql.catalog.{self.catalog}.warehouse", self.warehouse_location)

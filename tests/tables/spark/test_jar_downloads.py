@@ -3,7 +3,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -55,9 +54,12 @@ def test_one_process_downloads_and_those_that_have_all_wait_for_it(tmp_path: Pat
 
 def test_those_that_download_nothing_start_together(tmp_path: Path) -> None:
     here = config(tmp_path, "runtime", is_here=True)
-    with ExitStack() as held:
-        for _ in range(3):
-            held.enter_context(download_lock(tmp_path, here, threading.Event()))
+    with ThreadPoolExecutor() as pool:
+        starts = [Start(pool, tmp_path, here) for _ in range(3)]
+        began_together = [start.began.wait(5) for start in starts]
+        for start in starts:
+            start.end()
+    assert began_together == [True] * 3
 
 
 def test_a_start_that_waits_can_be_given_up(tmp_path: Path) -> None:

@@ -42,10 +42,10 @@ class Package(NamedTuple):
 
 def named_packages(config: Mapping[str, str]) -> list[Package]:
     """The packages of a session's configuration."""
-    return [Package(*name.split(":")) for name in items(config, "spark.jars.packages") if name.count(":") == 2]
+    return [Package(*name.split(":")) for name in setting_items(config, "spark.jars.packages") if name.count(":") == 2]
 
 
-def items(config: Mapping[str, str], key: str) -> list[str]:
+def setting_items(config: Mapping[str, str], key: str) -> list[str]:
     """The items of a setting with commas."""
     return [item.strip() for item in config.get(key, "").split(",") if item.strip()]
 
