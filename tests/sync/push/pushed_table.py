@@ -61,6 +61,8 @@ class PushedTable:
         self.stream = "contacts"
         self.config: Row = {}
         self.connector: Row = {}
+        # How long a silent destination is waited for. A test in which it is silent for good sets less.
+        self.silence_seconds = 20.0
         self.heartbeat_seconds: float | None = None
         self.faults: CallFaults | None = None
         self.grace_seconds = 0.2
@@ -131,7 +133,7 @@ class PushedTable:
 
     def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""
-        seconds = 2.0 if self.is_fake else 60.0
+        seconds = self.silence_seconds if self.is_fake else 60.0
         timeouts = Timeouts(
             heartbeat_seconds=self.heartbeat_seconds or seconds,
             exit_seconds=seconds,

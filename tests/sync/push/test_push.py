@@ -181,7 +181,7 @@ def test_a_destination_that_speaks_only_at_its_end(table: PushedTable) -> None:
 
 
 def test_a_destination_that_never_sends_a_state_back(table: PushedTable) -> None:
-    table.config["echo"] = "never"
+    table.config["echo"], table.silence_seconds = "never", 2.0
     report = table.contacts()
     assert report.status == "failed"
     assert (report.acknowledged, report.unknown) == (0, 23)
@@ -209,6 +209,7 @@ def test_what_was_acknowledged_is_not_sent_again(table: PushedTable, trick: str)
 @pytest.mark.everyday("airbyte")
 def test_a_destination_that_hangs_is_stopped_and_tried_again(table: PushedTable) -> None:
     table.config |= {"hangs_after": 13, "once": str(table.folder / "once")}
+    table.silence_seconds = 2.0
     report = table.contacts()
     assert (report.status, report.acknowledged, report.unknown) == ("complete", 23, 0)
     assert {row["id"] for row in table.received()} == set(range(1, 24))

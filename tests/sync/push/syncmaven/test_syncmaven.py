@@ -76,7 +76,7 @@ def test_a_result_for_fewer_rows_proves_none(table: PushedTable) -> None:
 
 
 def test_a_connector_that_does_not_end_is_ended(table: PushedTable) -> None:
-    table.config["stays"] = True
+    table.config["stays"], table.silence_seconds = True, 2.0
     assert table.contacts().acknowledged == 23
 
 
@@ -84,7 +84,7 @@ def test_a_connector_that_does_not_end_is_ended(table: PushedTable) -> None:
 @pytest.mark.parametrize("trick", [{"result": "never", "stays": True}, {"chatters": True}, {"hangs_after": 3}])
 def test_a_connector_without_a_result_is_ended(table: PushedTable, trick: dict[str, Any]) -> None:
     table.config |= trick
-    table.push["mode"] = "insert"
+    table.push["mode"], table.silence_seconds = "insert", 2.0
     report = table.contacts()
     assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, 23)
     assert "it hangs" in (report.error or "")
