@@ -3,8 +3,8 @@
 - At most one load is being committed and one being staged.
 - A generation that replaces a table may land in several loads, on a branch that readers do not see. Its last load
   publishes the branch.
-- Rows that our own code failed on are in no load (`fail_faulty`), and with them none of the streams that share a state
-  with theirs: no state could follow those.
+- Rows that our own code failed on are in no load (`fail_faulty`), nor are those whose table cannot be searched for newer
+  rows. With them go the streams that share a state with theirs: no state could follow those.
 - A generation that fits into one load replaces the table directly. If it also changes the columns of the table, it goes
   to a branch and is published in the same commit.
 """
@@ -21,7 +21,7 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.errors import ConnectorError, ProtoError
+from dagster_airbyte_proto.errors import ConnectorError, ProtoError, TableError
 from dagster_airbyte_proto.loads.load import BranchPosition, Load, ResumePoint, StagedRows
 from dagster_airbyte_proto.model import ReadMode, State, StreamId
 from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE
@@ -101,15 +101,14 @@ class Loader:
         """Fails the streams whose rows the stage failed on. None of their rows land any more in this sync."""
         for stream, error in self._stage.faults.items():
             if not self._runs[stream].is_refused:
-                self._runs[stream].fail_table(error)
-                self._ledger.failed(stream)
+                self._fail_table(stream, error)
 
     def close_load(
         self, streams: Sequence[StreamId], tied: Collection[StreamId] = (), *, is_last: bool = False
     ) -> None:
         """Cuts a load up to the marks and starts its commit, once the load before it is committed.
 
-        The `tied` streams share a state: where the rows of one cannot be staged, those of none of them land.
+        The `tied` streams share a state: where the rows of one cannot land, those of none of them do.
         The last load of a sync only lands. After `wait_for_commit` it is `last_landed`, and `promote_last` must follow.
         """
         self.wait_for_commit()
@@ -121,7 +120,7 @@ class Loader:
         if not is_last:
             release_free_memory()
         freed = self._ledger.freed_by(rows_of(parts))
-        states = tuple(self._complete_state(state) for state in freed if not self._is_faulty(state, tied))
+        states = tuple(self._complete_state(state) for state in freed if not self._is_refused(state, tied))
         resume_points = tuple(self._resume_points(parts))
         if not parts and not states and not resume_points:
             return
@@ -173,14 +172,17 @@ class Loader:
     ) -> tuple[StagedRows, ...]:
         parts = [part for stream in streams if (part := self._cut(stream, load_id, is_last=is_last)) is not None]
         self.fail_faulty()
-        if self._stage.faults.keys().isdisjoint(tied):
+        if not any(self._runs[stream].is_refused for stream in tied):
             return tuple(parts)
         for stream in tied:
-            self._runs[stream].fail_table(_shared_fault(stream))
-            self._ledger.failed(stream)
+            self._fail_table(stream, _shared_refusal(stream))
             self._stage.discard(stream)
         # Nobody announces the files of the other parts: they are orphans, which the next run removes.
         return tuple(part for part in parts if part.stream not in tied)
+
+    def _fail_table(self, stream: StreamId, error: ProtoError) -> None:
+        self._runs[stream].fail_table(error)
+        self._ledger.failed(stream)
 
     def _rejected_parts(self, cut: Sequence[StagedRows], load_id: str) -> Iterator[StagedRows]:
         """Yields a part for the records that each cut part's source rejected: they land with it, in their own table."""
@@ -191,9 +193,10 @@ class Loader:
                 if made is not None:
                     yield made
 
-    def _is_faulty(self, state: State, tied: Collection[StreamId]) -> bool:
-        """True for a state of a faulty stream. It may cover no row, and yet a table that was to be replaced was not."""
-        return not self._stage.faults.keys().isdisjoint(tied if state.stream is None else (state.stream,))
+    def _is_refused(self, state: State, tied: Collection[StreamId]) -> bool:
+        """True for a state of a stream that takes no row. It may cover none, and yet a table that was to be replaced
+        was not."""
+        return any(self._runs[stream].is_refused for stream in (tied if state.stream is None else (state.stream,)))
 
     def _cut(self, stream: StreamId, load_id: str, *, is_last: bool) -> StagedRows | None:
         run = self._runs[stream]
@@ -203,7 +206,12 @@ class Loader:
             return None
         branch = None if run.generation.newest_load is None else run.generation.branch
         keys = self._stage.marked_keys(stream)
-        late_rows = NONE_LATE if keys is None else self._committer.find_late_rows(keys, branch)
+        try:
+            late_rows = NONE_LATE if keys is None else self._committer.find_late_rows(keys, branch)
+        except TableError as error:
+            self._fail_table(stream, error)
+            self._stage.discard(stream)
+            return None
         part = self._stage.cut(stream, late_rows, follows_on_branch=branch is not None)
         is_whole = is_last and run.is_complete
         if stream in self._stage.faults:
@@ -284,6 +292,6 @@ class Loader:
         return self._runs.values() if state.stream is None else (self._runs[state.stream],)
 
 
-def _shared_fault(stream: StreamId) -> ConnectorError:
-    found = "it shares its state with a stream whose rows could not be staged"
-    return ConnectorError("staging its rows", found, stream=str(stream), retryable=True)
+def _shared_refusal(stream: StreamId) -> ConnectorError:
+    found = "it shares its state with a stream whose rows cannot land"
+    return ConnectorError("cutting a load", found, stream=str(stream), retryable=True)
