@@ -16,7 +16,7 @@ A crash anywhere is safe:
 
 A table that refuses fails only its own stream, unless a state is shared (GLOBAL, LEGACY) and another table has landed
 its part. Then the load stays announced: the state may not move before the rest has landed too. Where all tables refuse,
-nothing has landed, and no state moves.
+nothing has landed, and no state moves. A stream that is read whole shares no state: it is read from its beginning.
 
 An error is not a refusal. Where nobody can tell whether a part has landed, its load stays announced and CommitUnknown
 ends the sync. The next run reads the table's log first: only a log that was read and lacks the load says that it has
@@ -238,11 +238,10 @@ class Committer:
         }
         committed, refused = _wait_for_tables(attempts)
         reach("load.committed")
-        if refused and committed and any(state.scope is not StateScope.STREAM for state in load.states):
-            raise _partly_landed_error(load, refused)
-        stopped = {*refused, None} if refused else set()  # a shared state is that of no stream
-        moved = tuple(state for state in load.states if state.stream not in stopped)
-        return LoadOutcome(load, committed, moved, refused)
+        sharing = _sharing_state(load)
+        if not sharing.isdisjoint(refused) and not sharing.isdisjoint(each.stream for each in committed):
+            raise _partly_landed_error(load, {stream: refused[stream] for stream in refused if stream in sharing})
+        return LoadOutcome(load, committed, _states_without(load, refused), refused)
 
 
 _CommitPart = Callable[[TableWriter, Load, StagedRows], CommittedRows | None]
@@ -287,17 +286,31 @@ def _without_lost(outcome: LoadOutcome, lost: Collection[StreamId]) -> LoadOutco
 
     Raises ConfigError where a state covers them and streams that have landed.
     """
-    shared = [state for state in outcome.moved if state.scope is not StateScope.STREAM]
-    if shared and outcome.committed:
-        landed = ", ".join(str(committed.stream) for committed in outcome.committed)
+    sharing = _sharing_state(outcome.load)
+    landed = ", ".join(str(committed.stream) for committed in outcome.committed if committed.stream in sharing)
+    if landed and not sharing.isdisjoint(lost):
         raise ConfigError(
             f"resolving load {outcome.load.load_id} as lost",
             f"its streams share one state, and the rows of {landed} have landed: they would be read again",
             remedy="Resolve it as landed, and read all of them again with"
             f" `airbyte-proto sync {outcome.load.connection} --refresh`.",
         )
-    moved = tuple(state for state in outcome.moved if state.stream is not None and state.stream not in lost)
-    return outcome._replace(moved=moved)
+    return outcome._replace(moved=_states_without(outcome.load, {*outcome.refused, *lost}))
+
+
+def _sharing_state(load: Load) -> set[StreamId]:
+    """The streams of the load whose rows its shared state covers; none if it has no such state."""
+    if all(state.scope is StateScope.STREAM for state in load.states):
+        return set()
+    return {part.stream for part in load.parts if not part.read_whole}
+
+
+def _states_without(load: Load, missing: Collection[StreamId]) -> tuple[State, ...]:
+    """The states of the load that move although the rows of the `missing` streams have not landed."""
+    stopped: set[StreamId | None] = {*missing}
+    if not _sharing_state(load).isdisjoint(missing):
+        stopped.add(None)  # a shared state is that of no stream
+    return tuple(state for state in load.states if state.stream not in stopped)
 
 
 def _wait_for_tables(
@@ -324,7 +337,7 @@ def _partly_landed_error(load: Load, refused: Mapping[StreamId, TableError]) -> 
     stream, first = next(iter(refused.items()))
     return TableError(
         f"committing load {load.load_id} of connection {load.connection}",
-        f"its streams share one state, and {len(refused)} of {len(load.parts)} tables refused: {first}",
+        f"its streams share one state, and {len(refused)} of their {len(_sharing_state(load))} tables refused: {first}",
         remedy="No state has moved. Repair the table and sync again, or run `airbyte-proto recover`: it ends the load."
         f" If nobody can repair it, run `airbyte-proto loads resolve {load.load_id} --as landed`, and read all its"
         f" streams again with `airbyte-proto sync {load.connection} --refresh`.",

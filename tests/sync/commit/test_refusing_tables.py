@@ -3,14 +3,17 @@ state."""
 
 import pytest
 
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.testing.faults import CallFault
-from tests.sync.commit.test_unknown_outcomes import sync
+from tests.sync.commit.test_unknown_outcomes import drop_table, resolve, sync
 from tests.sync.conftest import OpenShop
+from tests.sync.shop import Shop
 from tests.sync.test_sync import expect, two
 
 COMPLETE, FAILED, PARTIAL = SyncStatus.COMPLETE, SyncStatus.FAILED, SyncStatus.PARTIAL
 UNREADABLE = {("freshness shop.users", "*"): CallFault.BEFORE}
+REFUSING = {("commit shop.orders", "*"): CallFault.BEFORE}
 
 
 @pytest.mark.parametrize("max_bytes", [1, 1 << 30])
@@ -39,3 +42,34 @@ def test_no_row_lands_beside_a_table_that_cannot_be_read_where_they_share_a_stat
     assert (place.column("users"), place.column("orders")) == (list(range(10)), list(range(5)))
     assert place.sync().status is COMPLETE
     expect(place, 20, 15)
+
+
+def beside_a_stream_that_is_read_whole(place: Shop) -> None:
+    place.modes = {
+        "users": {"read": "incremental", "write": "append"},
+        "orders": {"read": "full_refresh", "write": "append"},
+    }
+    place.offer(two(10, 5, state="global"))
+
+
+def test_a_stream_that_is_read_whole_fails_alone_beside_a_shared_state(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    beside_a_stream_that_is_read_whole(place)
+    report = sync(place, REFUSING)
+    assert {name: each.status for name, each in report.streams.items()} == {"users": COMPLETE, "orders": FAILED}
+    assert (place.positions()["users"], place.store.announced_loads("shop")) == (10, [])
+    assert place.sync().status is COMPLETE
+    expect(place, 10, 5)
+
+
+def test_the_lost_rows_of_a_stream_that_is_read_whole_stop_no_shared_state(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    beside_a_stream_that_is_read_whole(place)
+    sync(place, {("commit shop.orders", 1): CallFault.AFTER}, {("promote", 1): CallFault.BEFORE})
+    [load] = place.store.announced_loads("shop")
+    assert {part.table for part in load.parts} == {TableName("shop", "users"), TableName("shop", "orders")}
+    drop_table(place, "orders")
+    resolve(place, as_landed=False)
+    assert place.positions()["users"] == 10
+    assert place.sync().status is COMPLETE
+    expect(place, 10, 5)

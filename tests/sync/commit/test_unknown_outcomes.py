@@ -154,7 +154,7 @@ def test_a_load_that_one_table_never_takes_is_resolved_as_landed_under_a_shared_
     sync(place, {("commit shop.users", 1): CallFault.BEFORE})
     [load] = place.store.announced_loads("shop")
     remove_staged_files(place, "users")
-    with pytest.raises(TableError, match="1 of 2 tables refused") as refused:
+    with pytest.raises(TableError, match="1 of their 2 tables refused") as refused:
         place.sync()
     assert f"loads resolve {load.load_id} --as landed" in str(refused.value)
     with pytest.raises(ConfigError, match="the rows of orders have landed"):
