@@ -3,8 +3,8 @@
 - At most one load is being committed and one being staged.
 - A generation that replaces a table may land in several loads, on a branch that readers do not see. Its last load
   publishes the branch.
-- Rows that our own code failed on are in no load (`fail_faulty`), nor are those whose table cannot be searched for newer
-  rows. With them go the streams that share a state with theirs: no state could follow those.
+- Rows that our own code failed on are in no load (`fail_faulty`), nor are rows whose table cannot be searched for
+  newer ones. With them go the streams that share a state with theirs: no state could follow those.
 - A generation that fits into one load replaces the table directly. If it also changes the columns of the table, it goes
   to a branch and is published in the same commit.
 """

@@ -6,14 +6,14 @@ import pytest
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.testing.faults import CallFault
-from tests.sync.commit.test_unknown_outcomes import drop_table, resolve, sync
+from tests.sync.commit.test_unknown_outcomes import Planned, drop_table, resolve, sync
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import Shop
 from tests.sync.test_sync import expect, two
 
 COMPLETE, FAILED, PARTIAL = SyncStatus.COMPLETE, SyncStatus.FAILED, SyncStatus.PARTIAL
-UNREADABLE = {("freshness shop.users", "*"): CallFault.BEFORE}
-REFUSING = {("commit shop.orders", "*"): CallFault.BEFORE}
+UNREADABLE: Planned = {("freshness shop.users", "*"): CallFault.BEFORE}
+REFUSING: Planned = {("commit shop.orders", "*"): CallFault.BEFORE}
 
 
 @pytest.mark.parametrize("max_bytes", [1, 1 << 30])
