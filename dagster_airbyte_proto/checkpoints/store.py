@@ -337,20 +337,25 @@ class StateStore(Protocol):
         ...
 
     def change_state(
-        self, lease: Lease, stream: StreamId | None, state: State | None, *, who: str, partition: str = ""
+        self,
+        lease: Lease,
+        stream: StreamId | None,
+        state: State | None,
+        *,
+        who: str,
+        partition: str = "",
+        shared: State | None = None,
     ) -> StateChange:
         """Sets the state of a stream (or of the whole connection) by hand, or resets it when `state` is None.
 
-        Resetting the whole resets every stream too. Raises ConfigError while a load is announced, whose recovery would
-        move the state again, and for one stream of a connection with one state for the whole.
+        Resetting the whole resets every stream too. `shared` is the state of the whole connection after the change of
+        one stream. Raises ConfigError where it is needed, and while a load is announced: its recovery would move both.
         """
         ...
 
     def rollback(self, lease: Lease, version: int, *, who: str) -> Sequence[StateChange]:
-        """Sets all states of the connection, in every partition, to those of `version`. Returns the changes.
-
-        Raises ConfigError when there is no such version, and while a load is announced.
-        """
+        """Sets all states of the connection, in every partition, to those of `version`. Returns the changes. Raises
+        ConfigError when there is no such version, and while a load is announced."""
         ...
 
     def stored_config(self, connection: str, owner: ConfigOwner = ConfigOwner.CONNECTOR) -> StoredConfig | None:

@@ -38,6 +38,10 @@ class StateCodec(Protocol):
         """A connection-wide state without the part of this stream; None if it has no such part."""
         ...
 
+    def with_stream(self, state: State, stream: StreamId, value: Any) -> State | None:
+        """A connection-wide state with this value as the part of this stream; None if it has no parts."""
+        ...
+
     def streams_sharing_position(
         self, state: State, selected: Sequence[PlannedStream], available: Sequence[PlannedStream]
     ) -> frozenset[StreamId] | None:

@@ -90,11 +90,28 @@ def test_a_value_alone_is_the_state_of_the_whole(place: Place) -> None:
     assert refused["error"]["kind"] == "ConfigError"
 
 
+def test_the_part_of_one_stream_is_set_in_a_state_that_all_share(place: Place) -> None:
+    users = {"records": 25, "namespace": "eu"}
+    file = place.connect({"streams": {"users": users, "orders": {"records": 4}}, "state": "global"})
+    place.json("sync", file)
+    place.json("state", "set", "shop", "eu.users", '{"next": 10}')
+    streams = place.json("sync", file)["streams"]
+    assert {name: stream["emitted"] for name, stream in streams.items()} == {"eu.users": 15, "orders": 0}
+
+
+def test_a_legacy_state_is_set_as_a_whole_alone(place: Place) -> None:
+    place.json("sync", place.connect({**USERS, "state": "legacy"}))
+    before = states(place)
+    refused = place.json("state", "set", "shop", "users", '{"next": 1}', code=2)
+    assert "a single stream cannot be set in it" in refused["error"]["message"]
+    assert states(place) == before
+
+
 def test_a_legacy_state_is_reset_as_a_whole_alone(place: Place) -> None:
     place.json("sync", place.connect({**USERS, "state": "legacy"}))
     refused = place.json("state", "reset", "shop", "users", code=2)
     assert refused["error"]["kind"] == "ConfigError"
-    assert "a single stream cannot be removed" in refused["error"]["message"]
+    assert "cannot be set in it or removed from it" in refused["error"]["message"]
 
 
 def test_streams_with_a_namespace_go_by_their_full_name_or_their_bare_one(place: Place) -> None:

@@ -27,15 +27,14 @@ from dagster_airbyte_proto.checkpoints.sql import runs as sql_runs
 from dagster_airbyte_proto.checkpoints.sql.database import Clock, Database
 from dagster_airbyte_proto.checkpoints.sql.deliveries import DeliveryReader
 from dagster_airbyte_proto.checkpoints.sql.kept_values import EnrichedRowKeeper, KeptValueReader
-from dagster_airbyte_proto.checkpoints.sql.leases import last_number
 from dagster_airbyte_proto.checkpoints.sql.schema import connections
 from dagster_airbyte_proto.checkpoints.sql.states import (
     ChangeNote,
     StateKey,
+    check_version,
     current_states,
     fold_history,
     move_states,
-    oldest_version,
     past_states,
     state_changes,
     states_of_last_kind,
@@ -257,50 +256,41 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader):
             return state_changes(tx, connection, limit)
 
     def change_state(
-        self, lease: Lease, stream: StreamId | None, state: State | None, *, who: str, partition: str = ""
+        self,
+        lease: Lease,
+        stream: StreamId | None,
+        state: State | None,
+        *,
+        who: str,
+        partition: str = "",
+        shared: State | None = None,
     ) -> StateChange:
         doing = f"changing the state of connection {lease.connection}"
         with self._fenced(lease) as tx:
             sql_loads.check_none_announced(tx, lease.connection, doing)
             streams = [stored.state.stream for stored in current_states(tx, lease.connection, partition)]
-            if state is None and stream is not None and streams == [None]:
-                raise ConfigError(
-                    doing,
-                    "its streams share one state, and a single stream cannot be removed from it",
-                    remedy=f"Reset the whole: airbyte-proto state reset {lease.connection}",
-                    stream=str(stream),
-                )
-            changes = {StateKey(stream, partition): state}
+            if stream is not None and shared is None and streams == [None]:
+                found = "its streams share one state, and a single stream cannot be set in it or removed from it"
+                whole = f"Change the whole: airbyte-proto state reset {lease.connection}, or state set without a stream"
+                raise ConfigError(doing, found, remedy=whole, stream=str(stream))
+            key = StateKey(stream, partition)
+            changes = {key: state} if shared is None else {StateKey(None, partition): shared}
             if state is None and stream is None:
                 changes |= {StateKey(one, partition): None for one in streams}
             note = ChangeNote(who, "reset" if state is None else "set", lease.run_id, self._database.now(tx))
             sql_generations.end_resumable(tx, lease.connection, None if stream is None else [stream])
-            sql_loads.forget_tables(tx, lease.connection, list(changes))
+            sql_loads.forget_tables(tx, lease.connection, [key])
             sql_deliveries.forget(tx, lease.connection, [stream])
             moved = move_states(tx, lease.connection, changes, note)
             if state is None:
-                sql_kept_values.drop(tx, lease.connection, list(changes), moved[0].version)
-            return next(change for change in moved if change.stream == stream)
+                sql_kept_values.drop(tx, lease.connection, [key], moved[0].version)
+            return next(change for change in moved if StateKey(change.stream, partition) in changes)
 
     def rollback(self, lease: Lease, version: int, *, who: str) -> Sequence[StateChange]:
         doing = f"rolling back the state of connection {lease.connection}"
         with self._fenced(lease) as tx:
             sql_loads.check_none_announced(tx, lease.connection, doing)
-            newest = last_number(tx, lease.connection, "version")
-            if not 0 <= version <= newest:
-                raise ConfigError(
-                    doing,
-                    f"there is no version {version}",
-                    remedy=f"The newest is {newest}. airbyte-proto state history {lease.connection} lists them.",
-                )
-            oldest = oldest_version(tx, lease.connection)
-            if version < oldest:
-                raise ConfigError(
-                    doing,
-                    f"version {version} is no longer kept; the oldest is {oldest}",
-                    remedy=f"airbyte-proto state history {lease.connection} lists the versions. `keep_history_days` of"
-                    " the settings says how long they are kept.",
-                )
+            check_version(tx, lease.connection, version, doing)
             past = past_states(tx, lease.connection, version)
             stored = current_states(tx, lease.connection, None)
             now = {StateKey(one.state.stream, one.partition): one.state for one in stored}

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
 
-from dagster_airbyte_proto.checkpoints.sql.leases import next_number
+from dagster_airbyte_proto.checkpoints.sql.leases import last_number, next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import state_history, states
 from dagster_airbyte_proto.checkpoints.store import StateChange, StoredState
-from dagster_airbyte_proto.errors import ProtocolViolation, StateConflict
+from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation, StateConflict
 from dagster_airbyte_proto.model import State, StateScope, StreamId
 
 
@@ -76,10 +76,23 @@ def state_changes(tx: Connection, connection: str, limit: int) -> list[StateChan
     return [_change(row) for row in tx.execute(newest)]
 
 
-def oldest_version(tx: Connection, connection: str) -> int:
-    """The oldest version to which the history goes back; 0 if it is whole."""
+def check_version(tx: Connection, connection: str, version: int, doing: str) -> None:
+    """Raises ConfigError if there is no such version, or the history does not go back to it any more."""
+    newest = last_number(tx, connection, "version")
+    if not 0 <= version <= newest:
+        raise ConfigError(
+            doing,
+            f"there is no version {version}",
+            remedy=f"The newest is {newest}. airbyte-proto state history {connection} lists them.",
+        )
     oldest = tx.scalar(select(func.min(state_history.c.version)).where(state_history.c.connection == connection))
-    return oldest if oldest is not None and oldest > 1 else 0
+    if oldest is not None and version < oldest != 1:  # From version 1 on the history is whole: before it was nothing.
+        raise ConfigError(
+            doing,
+            f"version {version} is no longer kept; the oldest is {oldest}",
+            remedy=f"airbyte-proto state history {connection} lists the versions. `keep_history_days` of the settings"
+            " says how long they are kept.",
+        )
 
 
 def fold_history(tx: Connection, connection: str, before: datetime) -> int:

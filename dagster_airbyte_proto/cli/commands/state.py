@@ -107,7 +107,7 @@ def set_state(call: Call, connection: str, stream_and_value: tuple[str, ...], na
     value = _json_value(written)
     target = call.connection_target(connection)
     store = call.store()
-    stream = _stream_to_set(store, target.name, streams[0], namespace) if streams else None
+    stream = _stream_to_set(store, target, streams[0], namespace) if streams else None
     return state_change_answer(target, store, [put_state(call, target, stream, value)])
 
 
@@ -119,10 +119,12 @@ def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any)
     with _lease(call, store, target.name) as lease:
         if target.connection is not None:
             store.note_protocol(lease, target.connection.connector.protocol)
-        if stream is not None and new.stream is None:
-            # This stream's part of a state that all streams share: the parts of the others stay.
-            new = codec.merge(tuple(stored.state for stored in store.states(target.name)), new)[0]
-        return store.change_state(lease, new.stream, new, who=user_name())
+        shared = next((each.state for each in store.states(target.name) if each.state.stream is None), None)
+        if stream is None or shared is None:
+            return store.change_state(lease, new.stream, new, who=user_name())
+        # This stream's part of a state that all streams share: the parts of the others stay.
+        joined = codec.with_stream(shared, stream, value)
+        return store.change_state(lease, stream, new, who=user_name(), shared=joined)
 
 
 @command_in(group, "reset")
@@ -254,12 +256,15 @@ def _known_stream(name: str, known: "Sequence[StreamId | None]") -> "StreamId":
     raise ConfigError("looking up a stream's state", problem, remedy=remedy)
 
 
-def _stream_to_set(store: "StateStore", connection: str, name: str, namespace: str | None) -> "StreamId":
+def _stream_to_set(store: "StateStore", target: Target, name: str, namespace: str | None) -> "StreamId":
     """The stream to set: one that had a state before is found by its full name; a new one needs `namespace`."""
     from dagster_airbyte_proto.connection.stream_names import full_name
 
     if namespace is None:
-        known = {change.stream for change in store.history(connection, limit=10_000)}
+        known = {change.stream for change in store.history(target.name, limit=10_000)}
+        for stored in store.states(target.name):
+            if stored.state.stream is None:
+                known |= states_of(target, store).streams_sharing_position(stored.state, (), ()) or set()
         if any(stream is not None and name in (full_name(stream), str(stream)) for stream in known):
             return _known_stream(name, [*known])
     return _stream_of(name, namespace)

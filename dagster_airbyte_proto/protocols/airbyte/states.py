@@ -99,12 +99,17 @@ class AirbyteStates:
         """A GLOBAL state without its part for the stream; the position that all streams share stays."""
         if state.scope is not StateScope.GLOBAL:
             return None
-        whole = (members(state.message) or {}).get("global", b"null")
-        named = _substates(whole)
-        kept = [item for substate, item in named if substate.stream != stream]
-        if len(kept) == len(named):
+        named = _substates(_global(state))
+        others = [item for substate, item in named if substate.stream != stream]
+        return None if len(others) == len(named) else _with_substates(state, others)
+
+    def with_stream(self, state: State, stream: StreamId, value: Any) -> State | None:
+        """A GLOBAL state with this part for the stream; the position that all streams share stays."""
+        if state.scope is not StateScope.GLOBAL:
             return None
-        return parse_state(with_member(state.message, "global", with_member(whole, "stream_states", array(kept))))
+        others = [item for substate, item in _substates(_global(state)) if substate.stream != stream]
+        part = (members(self.from_value(stream, value).message) or {})["stream"]
+        return _with_substates(state, [*others, part])
 
     def streams_sharing_position(
         self,
@@ -115,7 +120,7 @@ class AirbyteStates:
         """The streams that a GLOBAL state names; None for a LEGACY state, whose keys only the connector understands."""
         if state.scope is not StateScope.GLOBAL:
             return None
-        named = _substates((members(state.message) or {}).get("global", b"null"))
+        named = _substates(_global(state))
         return frozenset(substate.stream for substate, _ in named)
 
 
@@ -160,23 +165,30 @@ def _substates(raw: bytes) -> list[tuple[_SubState, bytes]]:
     return [(_substate(item), item) for item in items(streams) or []]
 
 
+def _global(state: State) -> bytes:
+    return (members(state.message) or {}).get("global", b"null")
+
+
+def _with_substates(state: State, substates: list[bytes]) -> State:
+    whole = with_member(_global(state), "stream_states", array(substates))
+    return parse_state(with_member(state.message, "global", whole))
+
+
 def _is_global_reset(raw: bytes) -> bool:
     resets = [substate.is_reset for substate, _ in _substates(raw)]
     return all(resets) and _is_null(members(raw) or {}, "shared_state")
 
 
 def _with_streams_of(old: State, new: State) -> State:
-    before = (members(old.message) or {}).get("global", b"null")
-    now = (members(new.message) or {}).get("global", b"null")
+    now = _global(new)
     if members(now) is None:
         return new
     named = _substates(now)
     streams = {substate.stream for substate, _ in named}
-    carried_over = [item for substate, item in _substates(before) if substate.stream not in streams]
+    carried_over = [item for substate, item in _substates(_global(old)) if substate.stream not in streams]
     if not carried_over:
         return new
-    whole = with_member(now, "stream_states", array([item for _, item in named] + carried_over))
-    return parse_state(with_member(new.message, "global", whole))
+    return _with_substates(new, [item for _, item in named] + carried_over)
 
 
 def _has_content(state: State) -> bool:

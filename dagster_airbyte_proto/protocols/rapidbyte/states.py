@@ -81,6 +81,9 @@ class RapidbyteStates:
     def without_stream(self, state: State, stream: StreamId) -> State | None:  # noqa: ARG002
         return None
 
+    def with_stream(self, state: State, stream: StreamId, value: Any) -> State | None:  # noqa: ARG002
+        return None
+
     def streams_sharing_position(
         self,
         state: State,  # noqa: ARG002

@@ -102,6 +102,10 @@ class SingerStates:
         kept = {name: part for name, part in bookmarks.items() if name != stream.name}
         return _with_value(state, with_member(_value_of(state), _BOOKMARKS, _object(kept)))
 
+    def with_stream(self, state: State, stream: StreamId, value: Any) -> State | None:
+        """The state with this bookmark of the stream; None if its form is not known."""
+        return None if self.parts(state) is None else self.merge((state,), self.from_value(stream, value))[0]
+
     def streams_sharing_position(
         self, state: State, selected: Sequence[PlannedStream], available: Sequence[PlannedStream]
     ) -> frozenset[StreamId] | None:

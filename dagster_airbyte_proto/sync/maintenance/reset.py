@@ -15,5 +15,5 @@ def reset_state(store: StateStore, lease: Lease, stream: StreamId | None, *, who
         if stored.state.stream is None and stream is not None:
             rest = state_codec(store, lease.connection).without_stream(stored.state, stream)
             if rest is not None:
-                return store.change_state(lease, None, rest, who=who)
+                return store.change_state(lease, stream, None, who=who, shared=rest)
     return store.change_state(lease, stream, None, who=who)

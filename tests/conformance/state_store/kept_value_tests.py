@@ -10,7 +10,15 @@ from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.loads.push import PlannedCounts, SealedPlan
 from dagster_airbyte_proto.model import PushMode
-from tests.conformance.state_store.fixtures import ORDERS, USERS, HandClock, StoreFixtures, stream_state
+from tests.conformance.state_store.fixtures import (
+    ORDERS,
+    USERS,
+    HandClock,
+    StoreFixtures,
+    load_of,
+    shared_state,
+    stream_state,
+)
 
 ASSET = Asset("shop", USERS)
 
@@ -114,6 +122,19 @@ class KeptValueTests(StoreFixtures):
         keeper.rollback(lease, 1, who="ann")
         assert self.all_of(keeper) == {}
         assert [one.state for one in keeper.states("shop")] == [stream_state(USERS, "{}")]
+
+    def test_a_reset_within_a_shared_state_is_that_of_its_stream_alone(
+        self, keeper: DeliveryStore, lease: Lease
+    ) -> None:
+        self.promoted(keeper, lease, load_of("a", shared_state("all"), paths=("users.parquet",)))
+        for stream in (USERS, ORDERS):
+            keeper.keep_values(lease, Asset("shop", stream), ValueChanges({("a",): b"1"}))
+        keeper.change_state(lease, ORDERS, None, who="ann", shared=shared_state("users"))
+        assert keeper.kept_value(Asset("shop", ORDERS), ("a",)) is None
+        assert (self.all_of(keeper), list(keeper.landed_tables("shop"))) == ({("a",): b"1"}, [USERS])
+        change = keeper.change_state(lease, USERS, None, who="ann", shared=shared_state("nobody"))
+        assert (change.stream, change.state, change.why) == (None, shared_state("nobody"), "reset")
+        assert (self.all_of(keeper), keeper.landed_tables("shop")) == ({}, {})
 
     def test_a_rollback_of_values_alone_is_in_the_history(self, keeper: DeliveryStore, lease: Lease) -> None:
         keeper.seal_plan(lease, plan_of())
