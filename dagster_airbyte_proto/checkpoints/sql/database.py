@@ -40,6 +40,9 @@ _TIMEOUT_SECONDS = 10
 _LONGEST_PAUSE, _SHORTEST_PAUSE, _SHRINK_RATE = 0.03, 0.003, 10
 """Between two attempts of a writer to begin, in SQLite: the seconds at first and at last, and how fast they shrink."""
 
+PAGE = 1000
+"""The rows or values of one statement. It may have at most 32,766 parameters in SQLite, and 65,535 in PostgreSQL."""
+
 _FULL_BYTES = 64 * 1024  # twice the shared-memory file
 _MIGRATION_LOCK = 7_246_180_315  # any number, as long as nobody else's advisory lock has it
 _SECRETS_IN_QUERY = ("password", "sslpassword", "passfile", "sslkey")

@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
-from dagster_airbyte_proto.checkpoints.sql.database import Database
+from dagster_airbyte_proto.checkpoints.sql.database import PAGE, Database
 from dagster_airbyte_proto.checkpoints.sql.schema import deliveries, rejected_rows
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
@@ -78,11 +78,15 @@ def announce(tx: Connection, plan: SealedPlan, rows: int, now: datetime) -> None
 def acknowledge(tx: Connection, plan: SealedPlan, acknowledged: AcknowledgedRows, now: datetime) -> None:
     rows, rejected, _ = acknowledged
     _update(tx, plan, now, {"acknowledged": rows}, deliveries.c.acknowledged <= rows)
-    if rejected:
-        tx.execute(
-            delete(rejected_rows).where(*_of_plan(plan), rejected_rows.c.row_number.in_([r.row for r in rejected]))
-        )
-        values = [{**_key(plan), "row_number": each.row, "reason": each.reason} for each in rejected]
+    for start in range(0, len(rejected), PAGE):
+        page = rejected[start : start + PAGE]
+        numbers = rejected_rows.c.row_number.in_([each.row for each in page])
+        tx.execute(delete(rejected_rows).where(*_of_plan(plan), numbers))
+        # PostgreSQL has no text with NUL, and the reason is what a destination wrote.
+        values = [
+            {**_key(plan), "row_number": each.row, "reason": each.reason.replace("\0", "\N{REPLACEMENT CHARACTER}")}
+            for each in page
+        ]
         tx.execute(insert(rejected_rows), values)
 
 

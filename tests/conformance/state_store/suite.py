@@ -1,5 +1,6 @@
 """All conformance tests of a StateStore."""
 
+from tests.conformance.state_store.delivery_tests import DeliveryTests
 from tests.conformance.state_store.generation_tests import GenerationTests
 from tests.conformance.state_store.kept_value_tests import EnrichedRowTests, KeptValueTests
 from tests.conformance.state_store.lease_tests import LeaseTests
@@ -10,6 +11,14 @@ from tests.conformance.state_store.state_tests import StateTests
 
 
 class StateStoreConformance(
-    LeaseTests, SlotTests, LoadTests, StateTests, RetentionTests, GenerationTests, KeptValueTests, EnrichedRowTests
+    LeaseTests,
+    SlotTests,
+    LoadTests,
+    StateTests,
+    RetentionTests,
+    GenerationTests,
+    DeliveryTests,
+    KeptValueTests,
+    EnrichedRowTests,
 ):
     """The conformance tests of a StateStore. A subclass provides the fixture `open_store`, and inherits all tests."""
