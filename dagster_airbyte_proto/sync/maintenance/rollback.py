@@ -12,6 +12,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, Lease, LoadStatus, LoggedLoad, StateChange, StateStore
@@ -45,6 +46,29 @@ class _LandedLoad(NamedTuple):
 
     version: int
     snapshot_id: str
+
+
+class VersionTimes:
+    """The times at which the versions of a connection's states were made.
+
+    A load that moves states ends at the very time of its version. Among the other times, a version counts as made no
+    earlier than those before it: the clock may have been set back between two.
+    """
+
+    def __init__(self, store: StateStore, connection: str) -> None:
+        changes = sorted({(change.version, change.changed_at) for change in store.history(connection, limit=NO_LIMIT)})
+        self._made_at = {made_at: version for version, made_at in changes}
+        self._versions = [version for version, _ in changes]
+        self._times = list(accumulate((made_at for _, made_at in changes), max))
+
+    def at(self, when: datetime | None) -> int:
+        """The version of the states at a time; 0 before the first."""
+        if when is None:
+            return 0
+        if when in self._made_at:
+            return self._made_at[when]
+        number = bisect_right(self._times, when)
+        return self._versions[number - 1] if number else 0
 
 
 def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Rollback:
@@ -105,25 +129,17 @@ def _snapshot_at(landed: Sequence[_LandedLoad], past: "TablePast", version: int)
 
 def _landed(store: StateStore, connection: str) -> Mapping[TableName, list[_LandedLoad]]:
     """The loads that landed in each table of the connection, oldest first."""
-    changes = sorted({(change.version, change.changed_at) for change in store.history(connection, limit=NO_LIMIT)})
+    versions = VersionTimes(store, connection)
     found: dict[TableName, list[_LandedLoad]] = {}
     for entry in _done(store.loads(connection, limit=NO_LIMIT)):
         snapshots = {committed.stream: committed.snapshot_id for committed in entry.committed}
         for part in entry.load.parts:
             # Readers never saw a load that stayed on a branch.
             if part.is_shown and (snapshot_id := snapshots.get(part.stream)):
-                landed = _LandedLoad(version_at(changes, entry.ended_at), snapshot_id)
+                landed = _LandedLoad(versions.at(entry.ended_at), snapshot_id)
                 found.setdefault(part.table, []).append(landed)
     return found
 
 
 def _done(loads: Sequence[LoggedLoad]) -> Iterator[LoggedLoad]:
     return (entry for entry in reversed(loads) if entry.status is LoadStatus.DONE)
-
-
-def version_at(changes: Sequence[tuple[int, datetime]], when: datetime | None) -> int:
-    """The version of the states at a time. A load that moves states ends at the very time of its version."""
-    if when is None:
-        return 0
-    number = bisect_right(changes, when, key=lambda change: change[1])
-    return changes[number - 1][0] if number else 0

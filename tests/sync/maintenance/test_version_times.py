@@ -1,0 +1,20 @@
+"""The version of the states that belongs to each load."""
+
+from pathlib import Path
+
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.sync.maintenance.rollback import VersionTimes
+from tests.conformance.state_store.fixtures import USERS, HandClock, committed_users, load_of, stream_state
+
+
+def test_a_load_belongs_to_the_version_that_it_made_also_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    clock = HandClock()
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db", clock=clock)
+    lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+    for name, seconds in (("a", 0), ("b", 1800), ("c", -2700)):
+        clock.advance(seconds)
+        load = load_of(name, stream_state(USERS, name))
+        store.announce(lease, load)
+        store.promote(lease, load, load.states, [committed_users()])
+    versions = VersionTimes(store, "shop")
+    assert {each.load.load_id: versions.at(each.ended_at) for each in store.loads("shop")} == {"a": 1, "b": 2, "c": 3}
