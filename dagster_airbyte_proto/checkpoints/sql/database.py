@@ -5,8 +5,9 @@ with BEGIN IMMEDIATE: otherwise a transaction that reads first and writes later 
 They wait in our own way (`_begin_writing`), because SQLite's lets newcomers overtake. No connection stays open between
 transactions, so that a forked child never inherits one.
 
-PostgreSQL: through psycopg 3. Waiting for a lock has a timeout. The server ends the transaction of a client that stops
-in the middle of one (a paused machine); otherwise the run that takes over would wait until that client wakes up.
+PostgreSQL: through psycopg 3. Waiting for a lock has a timeout, and so has a call (`postgres_calls.py`). The server
+ends the transaction of a client that stops in the middle of one (a paused machine); otherwise the run that takes over
+would wait until that client wakes up.
 """
 
 import os
@@ -19,10 +20,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, func, make_url, select, text, update
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    NullPool,
+    Table,
+    create_engine,
+    event,
+    func,
+    make_url,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -39,9 +54,6 @@ _URLS = "Write sqlite:///path/to/state.db or postgresql://user:password@host/dat
 _TIMEOUT_SECONDS = 10
 _LONGEST_PAUSE, _SHORTEST_PAUSE, _SHRINK_RATE = 0.03, 0.003, 10
 """Between two attempts of a writer to begin, in SQLite: the seconds at first and at last, and how fast they shrink."""
-
-PAGE = 1000
-"""The rows or values of one statement. It may have at most 32,766 parameters in SQLite, and 65,535 in PostgreSQL."""
 
 _FULL_BYTES = 64 * 1024  # twice the shared-memory file
 _MIGRATION_LOCK = 7_246_180_315  # any number, as long as nobody else's advisory lock has it
@@ -67,6 +79,15 @@ _MISCONFIGURED = {
 # Wrong user or password, no such database, no such schema, no right to it, a replica that only reads: the user must
 # change state_url or grants.
 _CONFIG_SQLSTATES = ("28", "3D", "3F", "42501", "25006")
+
+
+def insert_of(tx: Connection, table: Table) -> Any:
+    """An INSERT that can say what becomes of rows that are there already: each dialect has its own."""
+    if tx.dialect.name == _POSTGRES:
+        from sqlalchemy.dialects import postgresql  # Takes some 50 ms, which users of SQLite are spared.
+
+        return postgresql.insert(table)
+    return sqlite.insert(table)
 
 
 class DatabaseCondition(NamedTuple):
@@ -221,14 +242,16 @@ class Database:
             "client_encoding": "utf8",
             "connect_timeout": _TIMEOUT_SECONDS,
             "tcp_user_timeout": _TIMEOUT_SECONDS * 1000,
+            # Only unacknowledged bytes count for the line before. A call that waits for its answer has none.
+            "keepalives_idle": _TIMEOUT_SECONDS,
+            "keepalives_interval": _TIMEOUT_SECONDS // 2,
+            "keepalives_count": 3,
         }
         connect_args = {name: value for name, value in arguments.items() if name not in self._url.query}
         try:
-            # One stays open, and others come and go with their transactions: a server has a hundred by default, and 50
-            # processes with two each were refused.
-            return create_engine(
-                self._url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=connect_args
-            )
+            from dagster_airbyte_proto.checkpoints.postgres_calls import bounded_engine  # Its driver is optional.
+
+            return bounded_engine(self._url, connect_args)
         except (NoSuchModuleError, ModuleNotFoundError) as error:
             raise self._config_error(
                 "its driver is not installed", "pip install 'dagster_airbyte_proto[postgres]'"

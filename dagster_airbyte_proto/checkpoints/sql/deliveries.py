@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
-from dagster_airbyte_proto.checkpoints.sql.database import PAGE, Database
+from dagster_airbyte_proto.checkpoints.sql.database import Database, insert_of
 from dagster_airbyte_proto.checkpoints.sql.schema import deliveries, rejected_rows
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
@@ -78,16 +78,14 @@ def announce(tx: Connection, plan: SealedPlan, rows: int, now: datetime) -> None
 def acknowledge(tx: Connection, plan: SealedPlan, acknowledged: AcknowledgedRows, now: datetime) -> None:
     rows, rejected, _ = acknowledged
     _update(tx, plan, now, {"acknowledged": rows}, deliveries.c.acknowledged <= rows)
-    for start in range(0, len(rejected), PAGE):
-        page = rejected[start : start + PAGE]
-        numbers = rejected_rows.c.row_number.in_([each.row for each in page])
-        tx.execute(delete(rejected_rows).where(*_of_plan(plan), numbers))
-        # PostgreSQL has no text with NUL, and the reason is what a destination wrote.
-        values = [
-            {**_key(plan), "row_number": each.row, "reason": each.reason.replace("\0", "\N{REPLACEMENT CHARACTER}")}
-            for each in page
-        ]
-        tx.execute(insert(rejected_rows), values)
+    if rejected:
+        # PostgreSQL has no text with NUL, and a reason is what a destination wrote.
+        reasons = {each.row: each.reason.replace("\0", "\N{REPLACEMENT CHARACTER}") for each in rejected}
+        values = [{**_key(plan), "row_number": row, "reason": reason} for row, reason in reasons.items()]
+        new = insert_of(tx, rejected_rows)
+        key = [*rejected_rows.primary_key]
+        # A statement a row: one for all of them would have more parameters than a database takes.
+        tx.execute(new.on_conflict_do_update(index_elements=key, set_={"reason": new.excluded.reason}), values)
 
 
 def rejects(tx: Connection, plan: SealedPlan) -> list[RejectedRow]:

@@ -20,13 +20,15 @@ from dagster_airbyte_proto.checkpoints.kept_values import (
     key_stored_as,
     stored_key,
 )
-from dagster_airbyte_proto.checkpoints.sql.database import PAGE, Database
+from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.leases import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import enriched_rows, kept_values, state_history, states
 from dagster_airbyte_proto.checkpoints.sql.states import ChangeNote, StateKey, key_columns
 from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad, StateChange
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS, transform_changes
 from dagster_airbyte_proto.loads.load import TransformedStream
+
+_PAGE = 1000
 
 
 class KeptValueReader:
@@ -41,13 +43,13 @@ class KeptValueReader:
 
     def kept_values(self, asset: Asset, prefix: Key = ()) -> Iterator[KeptValue]:
         query = select(kept_values.c.key, kept_values.c.value).where(*_current(asset))
-        query = query.order_by(kept_values.c.key).limit(PAGE)
+        query = query.order_by(kept_values.c.key).limit(_PAGE)
         bounds = _under(prefix)
         while True:
             with self._database.read() as tx:
                 found = tx.execute(query.where(*bounds)).all()
             yield from (KeptValue(key_stored_as(bytes(row.key)), bytes(row.value)) for row in found)
-            if len(found) < PAGE:
+            if len(found) < _PAGE:
                 return
             # In the place of the bound before. Of two lower bounds SQLite may search its index by the lesser one, and
             # would step over all pages before at each page.
@@ -61,8 +63,8 @@ class KeptValueReader:
 
     def count_kept_keys(self, asset: Asset, keys: Sequence[Key]) -> int:
         stored, count = list(map(stored_key, keys)), 0
-        for start in range(0, len(stored), PAGE):
-            part = kept_values.c.key.in_(stored[start : start + PAGE])
+        for start in range(0, len(stored), _PAGE):
+            part = kept_values.c.key.in_(stored[start : start + _PAGE])
             with self._database.read() as tx:
                 count += tx.scalar(select(func.count()).where(*_current(asset), part)) or 0
         return count
@@ -78,10 +80,10 @@ class EnrichedRowKeeper(ABC):
 
     def enriched_rows(self, owner: CachedRows, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         found: dict[bytes, bytes] = {}
-        for start in range(0, len(keys), PAGE):
+        for start in range(0, len(keys), _PAGE):
             with self._database.read() as tx:
                 since = self._database.now(tx) - timedelta(seconds=owner.seconds)
-                here = *_of_enrichment(owner), enriched_rows.c.key.in_(keys[start : start + PAGE])
+                here = *_of_enrichment(owner), enriched_rows.c.key.in_(keys[start : start + _PAGE])
                 query = select(enriched_rows.c.key, enriched_rows.c.made).where(*here, enriched_rows.c.kept_at > since)
                 found |= {bytes(row.key): bytes(row.made) for row in tx.execute(query)}
         return found
@@ -91,8 +93,8 @@ class EnrichedRowKeeper(ABC):
             now = self._database.now(tx)
             _forget_expired(tx, owner.connection, now)
             keys, times = list(rows), {"kept_at": now, "expires_at": now + timedelta(seconds=owner.seconds)}
-            for start in range(0, len(keys), PAGE):
-                part = keys[start : start + PAGE]
+            for start in range(0, len(keys), _PAGE):
+                part = keys[start : start + _PAGE]
                 tx.execute(delete(enriched_rows).where(*_of_enrichment(owner), enriched_rows.c.key.in_(part)))
                 names = {"connection": owner.connection, "enrichment": owner.enrichment, **times}
                 tx.execute(insert(enriched_rows), [{**names, "key": key, "made": rows[key]} for key in part])
@@ -147,8 +149,8 @@ def _apply(tx: Connection, asset: Asset, changes: ValueChanges, version: int) ->
         tx.execute(update(kept_values).where(*_current(asset), *_under(prefix)).values(until=version))
     keys = {stored_key(key): text for key, text in changes.values.items()}
     stored = list(keys)
-    for start in range(0, len(stored), PAGE):
-        part = stored[start : start + PAGE]
+    for start in range(0, len(stored), _PAGE):
+        part = stored[start : start + _PAGE]
         tx.execute(update(kept_values).where(*_current(asset), kept_values.c.key.in_(part)).values(until=version))
     new = [{**owner, "key": key, "since": version, "value": text} for key, text in keys.items() if text is not None]
     if new:

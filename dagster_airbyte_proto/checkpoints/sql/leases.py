@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, exists, insert, select, update
-from sqlalchemy.dialects import sqlite
 
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
+from dagster_airbyte_proto.checkpoints.sql.database import insert_of
 from dagster_airbyte_proto.checkpoints.sql.schema import connections, leases, loads, open_generations, run_folders
 from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus
 from dagster_airbyte_proto.errors import StateConflict
@@ -24,12 +24,7 @@ CounterName = Literal["fence", "sync_id", "version"]
 def lock_new_or_known(tx: Connection, connection: str) -> None:
     """Locks the connection's row, which is inserted first for a new connection."""
     first = {"connection": connection, "fence": 0, "sync_id": 0, "version": 0, "protocol": ""}
-    if tx.dialect.name == "postgresql":
-        from sqlalchemy.dialects import postgresql  # Takes some 50 ms, which users of SQLite are spared.
-
-        tx.execute(postgresql.insert(connections).values(first).on_conflict_do_nothing())
-    else:
-        tx.execute(sqlite.insert(connections).values(first).on_conflict_do_nothing())
+    tx.execute(insert_of(tx, connections).values(first).on_conflict_do_nothing())
     lock_connection(tx, connection)
 
 
@@ -52,8 +47,10 @@ def take(tx: Connection, requested: Lease, slot: Slot, now: datetime, is_dead: C
     if len(alive) >= slot.most_runs:
         raise _full(alive)
     lease = requested._replace(fence=next_number(tx, requested.connection, "fence"), partition=slot.partition)
-    # Expired leases of other partitions stay: their runs may go on until somebody takes those over.
-    taken = leases.c.partition_key.in_([row.partition_key for row in excluded])
+    # Expired leases of other partitions stay: their runs may go on until somebody takes those over. Where one run may
+    # work at a time, this one takes over all: two would hand on tokens of their own.
+    gone = rows if slot.most_runs == 1 else excluded
+    taken = leases.c.partition_key.in_([row.partition_key for row in gone])
     tx.execute(delete(leases).where(leases.c.connection == requested.connection, taken))
     tx.execute(insert(leases).values(since=now, partition_key=lease.partition, **_columns(lease)))
     return lease
@@ -138,7 +135,7 @@ def _lost(tx: Connection, lease: Lease) -> StateConflict:
         f"working on connection {lease.connection} (run {lease.run_id}, fence {lease.fence})",
         f"{row.holder} took it over (run {row.run_id}) at {_readable(row.since)}"
         if row is not None
-        else "this run no longer holds the lease: it was given back, or taken over by a run that has ended since",
+        else "this run no longer holds the lease: it was given back, or another run took it over",
         remedy="This run must stop. The run that took over finishes the loads that this one announced.",
     )
 

@@ -97,6 +97,16 @@ class SlotTests(StoreFixtures):
         with pytest.raises(StateConflict, match="run-3 on host took it over"):
             store.note_folders(paused, ["too late"])
 
+    def test_a_run_that_works_alone_takes_over_the_expired_leases_of_all_partitions(
+        self, store: StateStore, clock: HandClock
+    ) -> None:
+        paused = slot(store, "run-1", "monday", most_runs=1)
+        clock.advance(61)
+        alone = slot(store, "run-2", "tuesday", most_runs=1)
+        with pytest.raises(StateConflict, match="another run took it over"):
+            store.renew(paused, 60)
+        assert store.current_leases("shop") == [alone]
+
     def test_leases_of_other_connections_stay(self, store: StateStore, clock: HandClock) -> None:
         other = self.acquired(store, "run-1", "mine")
         slot(store, "run-2", "monday")

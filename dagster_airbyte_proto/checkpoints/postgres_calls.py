@@ -1,0 +1,57 @@
+"""Connections to PostgreSQL whose calls do not wait for ever.
+
+TCP notices a machine that is gone (`tcp_user_timeout`, keepalives). It does not notice a server that hangs on a machine
+that goes on acknowledging bytes, nor one behind a proxy. The outcome of a call without an answer is unknown, as it is
+where a connection breaks: the transaction is lost, or committed if its COMMIT was the call. Whoever repeats it has to
+reckon with both.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+from sqlalchemy import URL, Engine, create_engine, event
+
+_Answer = TypeVar("_Answer")
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """A connection that is closed, with an OperationalError, once the server has sent nothing for `silent_seconds` of a
+    call. That is far longer than any statement of the store takes."""
+
+    silent_seconds = 120.0
+
+    def wait(self, gen: PQGen[_Answer], *args: Any, **options: Any) -> _Answer:
+        return super().wait(self._bounded(gen), *args, **options)
+
+    def _bounded(self, call: PQGen[_Answer]) -> PQGen[_Answer]:
+        deadline = time.monotonic() + self.silent_seconds
+        try:
+            wanted = next(call)
+            while True:
+                # psycopg resumes the call some ten times a second, also where nothing has come.
+                ready = yield wanted
+                if ready:
+                    deadline = time.monotonic() + self.silent_seconds
+                elif time.monotonic() > deadline:
+                    self.close()
+                    raise psycopg.OperationalError(f"the server sent no answer for {self.silent_seconds:.0f} s")
+                wanted = call.send(ready)
+        except StopIteration as ended:
+            answer: _Answer = ended.value
+            return answer
+
+
+def bounded_engine(url: URL, connect_args: Mapping[str, Any]) -> Engine:
+    """An engine of such connections."""
+    # One stays open, and others come and go with their transactions: a server has a hundred by default, and 50
+    # processes with two each were refused.
+    engine = create_engine(url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=dict(connect_args))
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(_dialect: object, _record: object, args: list[Any], options: dict[str, Any]) -> BoundedConnection:
+        return BoundedConnection.connect(*args, **options)
+
+    return engine

@@ -1,0 +1,20 @@
+"""Calls of the state store to a PostgreSQL server that does not answer."""
+
+import pytest
+
+from dagster_airbyte_proto.checkpoints.postgres_calls import BoundedConnection
+from dagster_airbyte_proto.checkpoints.sql.database import Database
+from dagster_airbyte_proto.errors import StateUnavailable
+from tests.support.postgres import PostgresServer
+
+
+def test_a_call_without_an_answer_ends_and_the_next_one_has_a_new_connection(postgres_server: PostgresServer) -> None:
+    database = Database(postgres_server.new_store())
+    with pytest.raises(StateUnavailable, match="sent no answer"), database.write() as tx:
+        connection = tx.connection.driver_connection
+        assert isinstance(connection, BoundedConnection)
+        connection.silent_seconds = 0.3
+        tx.exec_driver_sql("SELECT pg_sleep(60)")
+    assert connection.closed
+    with database.read() as tx:
+        assert tx.exec_driver_sql("SELECT 1").scalar_one() == 1
