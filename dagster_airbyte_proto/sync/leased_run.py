@@ -20,9 +20,10 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.connection import PARTITIONS_AT_ONCE
-from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.protocols.lookup import PUSH
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
@@ -80,6 +81,7 @@ def sync_leased(engine: Engine, connection: Connection, request: SyncRequest, fo
         slot=_slot(engine, connection, request),
     ) as renewal:
         reach("run.leased")
+        _check_no_push(engine, connection)
         run = LeasedRun(options, renewal, log)
         destination = destination_of_run(engine, connection, log)
         enrichers = _enrichers(run, engine, connection)
@@ -94,6 +96,17 @@ def sync_leased(engine: Engine, connection: Connection, request: SyncRequest, fo
                 engine, source, request, options, renewal, committer, profiles, log, destination, enrichers
             )
             return _sync(context, recovered)
+
+
+def _check_no_push(engine: Engine, connection: Connection) -> None:
+    """Raises ConfigError if the states under this name are positions of a push: a source would take them for its."""
+    name = connection.name
+    if engine.store.protocol(name) == PUSH and engine.store.states(name, partition=None):
+        raise ConfigError(
+            f"syncing connection {name}",
+            "a push has this name, and the positions of its streams are stored under it",
+            remedy=f"Give one of them another `name`, or forget the push: airbyte-proto state reset {name}.",
+        )
 
 
 def _enrichers(run: LeasedRun, engine: Engine, connection: Connection) -> Enrichers:

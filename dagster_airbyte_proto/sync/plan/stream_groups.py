@@ -84,7 +84,7 @@ def _why_together(context: SyncContext, plan: SyncPlan, last: Mapping[str, Any])
 
 
 def _last_rows(last: Mapping[str, Any]) -> dict[str, int]:
-    return {name: stream["emitted"] for name, stream in last.get("streams", {}).items()}
+    return {name: stream["emitted"] for name, stream in last.get("streams", {}).items() if "emitted" in stream}
 
 
 def _of_group(plan: SyncPlan, group: tuple[PlannedStream, ...]) -> SyncPlan:

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from dagster_airbyte_proto.errors import ProtoError, StagingError, StateConflict, StateUnavailable
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError, ProtoError, StagingError, StateConflict, StateUnavailable
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from dagster_airbyte_proto.testing.folder.planner import FolderPlanner
 from tests.sync.push.pushed_table import PushedTable, is_removal, person
 from tests.sync.read.test_failures import mounted
+from tests.sync.shop import EVERYTHING, Shop
 
 
 @pytest.fixture
@@ -44,6 +47,22 @@ def test_two_pushes_of_a_connection_do_not_run_at_once(table: PushedTable) -> No
             table.run()
         assert not table.received()
     assert table.contacts().acknowledged == 23
+
+
+def test_a_connection_does_not_go_on_from_the_positions_of_a_push_of_its_name(
+    table: PushedTable, tmp_path: Path
+) -> None:
+    assert table.contacts().acknowledged == 23
+    place = Shop(tmp_path)
+    place.more = {"name": "crm"}
+    place.offer({"streams": {"contacts": {"records": 5}}})
+    connection = Connection.from_file(place.connection_file)
+    with Engine(table.settings) as engine:
+        with pytest.raises(ConfigError, match="a push has this name"):
+            sync_connection(engine, connection, EVERYTHING)
+        with acquire_lease(engine.store, "crm", "by-hand", 30) as renewal:
+            engine.store.change_state(renewal.lease, None, None, who="ann")
+        assert sync_connection(engine, connection, EVERYTHING).streams["contacts"].committed == 5
 
 
 def test_a_destination_that_fills_its_disk_has_taken_nothing(table: PushedTable) -> None:
