@@ -16,6 +16,8 @@ from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, SESSION_CATALOG, 
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
 
+_RELATIVE_SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)(?!/|:memory:|file:)(?=[^?])")
+
 _MIN_HISTORY_DAYS = 7
 
 
@@ -122,9 +124,12 @@ class SettingsFile(StrictModel):
 
     @field_validator("state_url")
     @classmethod
-    def _is_url(cls, url: str) -> str:
+    def _is_url(cls, url: str, info: ValidationInfo) -> str:
         if url and "://" not in url:  # not shown: a URL may hold a password
             raise ValueError('must be a URL such as "sqlite:///state.db" or "postgresql://host/database"')
+        if info.context:
+            folder = info.context["folder"].absolute()
+            return _RELATIVE_SQLITE.sub(lambda found: f"{found[1]}{folder}/", url)
         return url
 
 
@@ -137,7 +142,7 @@ class Settings(SettingsFile):
     def load(cls, home: Path, file: Path | None = None) -> "Settings":
         """Returns the settings of a home folder. Raises one ConfigError that names every fault of the file.
 
-        A relative warehouse starts at the file's folder.
+        A relative warehouse starts at the file's folder, and so does a relative path in `state_url`.
         """
         home = home.absolute()
         document = Document("settings", {}, {})

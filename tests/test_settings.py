@@ -57,6 +57,17 @@ spark: {spark.master: "local[2]", spark.ui.enabled: false, spark.sql.shuffle.par
     }
 
 
+def test_a_state_file_lies_beside_the_settings_that_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deep").mkdir()
+    for folder in (tmp_path, tmp_path / "deep"):
+        monkeypatch.chdir(folder)
+        file = Path("airbyte-proto.yaml") if folder == tmp_path else Path("../airbyte-proto.yaml")
+        (tmp_path / "airbyte-proto.yaml").write_text("state_url: sqlite:///states/state.db?timeout=5")
+        named = Settings.load(tmp_path / "home", file).state_url.removeprefix("sqlite:///")
+        assert Path(named.removesuffix("?timeout=5")).resolve() == tmp_path / "states" / "state.db"
+    assert load(tmp_path, "state_url: sqlite:////var/state.db").state_url == "sqlite:////var/state.db"
+
+
 @pytest.mark.parametrize("warehouse", ["s3a://bucket/rows", "/data/rows"])
 def test_a_warehouse_that_is_whole_is_left_as_it_is(tmp_path: Path, warehouse: str) -> None:
     assert load(tmp_path, f"catalog: {{warehouse: {warehouse!r}}}").catalog.warehouse == warehouse
