@@ -43,7 +43,7 @@ class HangDetector:
             self._last_progress = now
         self._had_new_state = False
         limits = self._timeouts
-        is_silent = not any((lines.record, lines.state, lines.log, lines.trace))
+        is_silent = not any((lines.record, lines.state, lines.log, lines.trace, lines.other))
         if is_silent and now - self._began > limits.startup_seconds:
             raise _hung_error(f"it wrote nothing in the first {limits.startup_seconds:.0f} s")
         if now - max(self._last_progress, self._limited_until) > limits.heartbeat_seconds:

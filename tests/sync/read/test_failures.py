@@ -13,10 +13,18 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.errors import ConfigError, ProtoError, StagingError, StateConflict, StateUnavailable
+from dagster_airbyte_proto.errors import (
+    ConfigError,
+    ConnectorError,
+    ProtoError,
+    StagingError,
+    StateConflict,
+    StateUnavailable,
+)
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
-from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions
+from dagster_airbyte_proto.sync.read.hang_detector import HangDetector
+from dagster_airbyte_proto.sync.report import LineCounts, SyncReport, SyncStatus
+from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions, Timeouts
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.testing.fake_source import command
 from tests.sync.conftest import OpenShop
@@ -60,6 +68,13 @@ def test_a_connector_that_only_logs_counts_as_silent(shop: OpenShop) -> None:
     place.program = _but_reading(place.folder, "while :; do echo still here; sleep 0.01; done")
     report = place.sync_of(users(30), options=impatient_options())
     assert "no record and no new state was received" in (report.streams["users"].error or "")
+
+
+def test_a_schema_is_a_sign_of_life_before_the_first_record() -> None:
+    detector = HangDetector(Timeouts(startup_seconds=600.0, heartbeat_seconds=3600.0), 0.0)
+    detector.check(LineCounts(other=1), 601.0)
+    with pytest.raises(ConnectorError, match="wrote nothing in the first 600 s"):
+        detector.check(LineCounts(), 601.0)
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
