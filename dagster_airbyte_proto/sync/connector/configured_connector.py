@@ -77,6 +77,12 @@ class ConfiguredConnector(Generic[AnyConversation]):
         """The exact connector and version that would run. Cached: some launchers install a package to find out."""
         return self.connector.launcher.identity()
 
+    @property
+    def cache_key(self) -> tuple[str, str, str]:
+        """The key of the connector's answers in the cache. The destination of a relay has the name of its source."""
+        name = self.connection.name
+        return (f"{name}.to" if self.connection.is_relay_destination else name, self.identity, self.config.digest)
+
     def use_stored_config(self, store: StateStore) -> None:
         """Uses the config that the connector last rewrote, unless the user has changed their own since."""
         config = self.config.with_stored(store.stored_config(self.connection.name, self._owner))
@@ -198,7 +204,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
 
     def catalog(self, *, fresh: bool = False, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> Catalog:
         """The connector's catalog. Raises ConnectorError if there is no answer within `timeout_seconds`."""
-        cache_key = (self.connection.name, self.identity, self.config.digest)
+        cache_key = self.cache_key
         named = self.connection.connector.catalog_file
         if named is not None:
             catalog = self._catalog_in_file(named)

@@ -38,7 +38,7 @@ def offered_operations(
     protocol = destination.protocol
     if protocol.has_catalog is HasCatalog.NEVER:
         return ()
-    cache_key = (destination.connection.name, destination.identity, destination.config.digest)
+    cache_key = destination.cache_key
     message = None if fresh else destination.usable_message(destination.cache.catalog(*cache_key))
     if message is None:
         message = _queried(destination)

@@ -29,7 +29,7 @@ class Source(ConfiguredConnector[SourceProtocol]):
 
     def stream_schemas(self) -> Mapping[StreamId, SchemaEvent]:
         """The newest schema message of each stream that the connector sent while it read, in earlier syncs."""
-        cached = self.usable_message(self.cache.stream_schemas(self.connection.name, self.identity, self.config.digest))
+        cached = self.usable_message(self.cache.stream_schemas(*self.cache_key))
         if cached is None:
             return {}
         try:
@@ -41,7 +41,7 @@ class Source(ConfiguredConnector[SourceProtocol]):
     def keep_stream_schemas(self, schemas: Iterable[SchemaEvent]) -> None:
         """Keeps the schemas in the cache, in the place of those that are there."""
         message = msgspec.json.encode([*schemas])
-        self.cache.keep_stream_schemas(self.connection.name, self.identity, self.config.digest, message)
+        self.cache.keep_stream_schemas(*self.cache_key, message)
 
 
 @contextmanager

@@ -44,6 +44,16 @@ def test_a_shared_state_moves_once_all_its_streams_are_acknowledged(quick_folder
     assert (shop.ids("users"), shop.ids("orders")) == (list(range(25)), list(range(7)))
 
 
+def test_source_and_destination_are_asked_for_their_catalogs_once(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder)
+    written = []
+    for _ in range(2):
+        assert shop.sync_of(_STREAMS).status is SyncStatus.COMPLETE
+        cached = (shop.home / "catalogs" / "cached").glob("catalog-*")
+        written.append({file.name: file.stat().st_mtime_ns for file in cached})
+    assert (len(written[0]), written[1]) == (2, written[0])
+
+
 @pytest.mark.parametrize("target", ["airbyte", "singer"])
 def test_records_arrive_as_they_were_sent(quick_folder: Path, target: str) -> None:
     values = {
