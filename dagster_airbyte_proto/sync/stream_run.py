@@ -113,10 +113,11 @@ class StreamRun:
         self.is_unknown = True
 
     def drop_uncommitted(self) -> None:
-        """Counts all other rows that are not committed by now as rejected."""
+        """Counts all other rows that are not committed by now as rejected. A sync that fails at its very end does so
+        again: what was counted is not counted twice."""
         outcome = self.outcome
         if self.generation.can_be_resumed:
-            outcome.reject(outcome.rows_on_branch, ON_BRANCH)
+            outcome.reject(outcome.rows_on_branch - outcome.rejections[ON_BRANCH], ON_BRANCH)
         ended = outcome.committed + outcome.unknown + outcome.rejections.total()
         outcome.reject(self.counts.emitted + outcome.added - ended, UNCOVERED)
 

@@ -2,13 +2,16 @@
 
 import json
 import sqlite3
+import threading
 from contextlib import closing
 from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.errors import StateUnavailable
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED, StreamReport, SyncStatus
+from dagster_airbyte_proto.sync.run_options import RunOptions
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH, Shop
 
@@ -40,6 +43,21 @@ def interrupted(shop: OpenShop, write: str = "overwrite") -> Shop:
     assert (place.column("users"), place.positions()) == (list(range(10)), {})
     assert len(place.branches()) == len(place.store.open_generations("shop")) == 1
     return place
+
+
+class _FailingListener:
+    def committed(self, streams: Any) -> None:  # noqa: ARG002 - the protocol has it
+        raise StateUnavailable("telling what is committed", "nobody answers")
+
+
+def test_rows_on_a_branch_are_counted_once_also_where_the_last_step_of_the_sync_fails(shop: OpenShop) -> None:
+    place = shop(write="overwrite", read="full_refresh")
+    scenario = users(30, stream={"incomplete_at": 22})
+    scenario["streams"]["orders"] = {"records": 5}
+    options = RunOptions(threading.Event(), commit_listener=_FailingListener())
+    report = place.sync_of(scenario, options=options)
+    assert "nobody answers" in (report.error or "")
+    assert told(report).rejections == {ON_BRANCH: 20, UNCOVERED: 2}
 
 
 def expect_over(place: Shop) -> None:
