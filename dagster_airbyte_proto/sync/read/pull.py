@@ -109,6 +109,10 @@ class Pull:
         try:
             self._read_all(connector)
             self.exit = self._wait_for_exit(connector)
+            if self._provisional is not None and ended_by_itself(self.exit):
+                # From a provisional state the connector would send again rows of before. It ended by itself, so all its
+                # rows are here.
+                self._pass_on_state(self._provisional)
         except ConnectorError as error:
             append_bounded(self.errors, str(error))
             self._error_without_stream = error
@@ -119,10 +123,6 @@ class Pull:
         if self.exit is None:
             with suppress(ConnectorError):  # Reported above already: how it ended stays unknown.
                 self.exit = connector.wait(0)
-        if self._provisional is not None and ended_by_itself(self.exit):
-            # From a provisional state the connector would send again rows of before. It ended by itself, so all its
-            # rows are here.
-            self._pass_on_state(self._provisional)
         self._complete_by_version()
         ending = ConnectorEnding(self.exit, self.was_cancelled, self._error_without_stream, self._has_statuses)
         self._scheduler.finish(ending)

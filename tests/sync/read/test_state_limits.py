@@ -76,6 +76,23 @@ def test_a_shared_state_that_is_too_large_ends_the_sync(shop: OpenShop) -> None:
     assert place.column("users") == list(range(9))
 
 
+def test_rows_that_an_earlier_state_covers_land_before_a_provisional_one_that_is_too_large(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.protocol = "singer"
+    place.load["max_state_bytes"] = _LIMIT
+    values = ({"next": 2}, {"next": 2, "progress_markers": {"next": 3}, "pad": "x" * _LIMIT})
+    states = [{"type": "STATE", "value": {"bookmarks": {"users": value}}} for value in values]
+    records = [
+        {"type": "RECORD", "stream": "users", "record": {"id": number, "updated_at": "2026-11-21T00:00:00Z"}}
+        for number in range(3)
+    ]
+    said = [json.dumps(line) for line in (*records[:2], states[0], records[2], states[1])]
+    report = place.sync_of({"streams": {"users": {"records": 9}}, "answers": {"read": {"lines": said}}})
+    assert report.status is FAILED
+    assert "it sent a state of" in report.connector.errors[0]
+    assert (place.column("users"), place.positions()) == ([0, 1], {"users": 2})
+
+
 _ENDLESS = """
 import json, sys, time
 sys.path.insert(0, sys.argv[1])
