@@ -12,9 +12,10 @@ def test_a_call_without_an_answer_ends_and_the_next_one_has_a_new_connection(pos
     database = Database(postgres_server.new_store())
     with pytest.raises(StateUnavailable, match="sent no answer"), database.write() as tx:
         connection = tx.connection.driver_connection
-        assert isinstance(connection, BoundedConnection)
+        assert isinstance(connection, BoundedConnection), "else it would wait for ever"
         connection.silent_seconds = 0.3
         tx.exec_driver_sql("SELECT pg_sleep(60)")
+    assert isinstance(connection, BoundedConnection)
     assert connection.closed
     with database.read() as tx:
         assert tx.exec_driver_sql("SELECT 1").scalar_one() == 1
