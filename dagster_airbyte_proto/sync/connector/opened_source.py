@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from dagster_airbyte_proto.connection import Connection
@@ -10,8 +11,12 @@ from dagster_airbyte_proto.sync.connector.configured_connector import Configured
 from dagster_airbyte_proto.sync.connector.queries import AnyConversation
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.run_log import RunLog, ignore_line, new_run_id
+
+_SAVING_SECONDS = 600.0
+"""The wait for a run that holds the connection, to save a config that the connector rewrote meanwhile. Without it a
+token that can be used once would be lost."""
 
 
 def _new_log(folder: Path, run_id: str, on_line: Callable[[str, str], None]) -> RunLog:
@@ -62,5 +67,6 @@ def _kept_config(engine: Engine, connector: ConfiguredConnector[AnyConversation]
     finally:
         if connector.has_unsaved_config:
             name = connector.connection.name
-            with acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds) as renewal:
+            wait = LeaseWait(_SAVING_SECONDS, notify=partial(connector.log.write, "NOTE"))
+            with acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds, wait) as renewal:
                 connector.save_config(engine.store, renewal.lease)

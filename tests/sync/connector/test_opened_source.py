@@ -58,6 +58,24 @@ def test_it_is_kept_also_when_there_is_no_answer(shop: OpenShop) -> None:
     assert kept.config["password"] == TOKEN
 
 
+def test_it_is_kept_also_when_a_run_held_the_connection_meanwhile(shop: OpenShop) -> None:
+    place = shop()
+    place.offer(rotating(place, exit_code=0))
+    connection = Connection.from_file(place.connection_file)
+    held = place.store.acquire("shop", run_id="a-sync", holder="elsewhere", seconds=600)
+
+    def end_the_sync(_level: str, text: str) -> None:
+        if "a-sync" in text:
+            place.store.release(held)
+
+    with engine_of(place) as engine:
+        with opened_source(engine, connection, on_line=end_the_sync) as source:
+            source.catalog(fresh=True)
+        kept = engine.store.stored_config("shop")
+    assert kept is not None
+    assert kept.config["password"] == TOKEN
+
+
 def test_what_it_says_is_logged_beside_the_logs_of_syncs(shop: OpenShop) -> None:
     place = shop()
     place.offer({**USERS, "answers": {"check": {"lines": ["plain words"], "exit_code": 3}}})
