@@ -3,6 +3,7 @@
 - A catalog has two entries of one namespace and name. Their records look the same.
 - A name in the connection file may mean several streams.
 - Two streams have the same text, which is their key in the report: `a.b` without a namespace, and `b` in `a`.
+- A stream has NUL in its name. A state store in PostgreSQL has no such text, and one in SQLite may move there.
 
 A stream that shares a state with one of them fails too: the state would move on without that one's rows.
 """
@@ -30,6 +31,7 @@ def clashing_streams(
         *_duplicates(catalog),
         *_ambiguously_named(connection, catalog),
         *_with_equal_text(tuple(found)),
+        *_with_nul(found),
     ):
         if stream in found:
             errors.setdefault(stream, error)
@@ -86,6 +88,11 @@ def _with_equal_text(streams: Iterable[StreamId]) -> Iterator[tuple[StreamId, Co
             yield from _errors(
                 same, found, "Choose one of them by its name in quotes, and the other in a connection of its own."
             )
+
+
+def _with_nul(streams: Iterable[StreamId]) -> Iterator[tuple[StreamId, ConfigError]]:
+    named = [stream for stream in streams if "\0" in str(stream)]
+    return _errors(named, "its name has a NUL character", "Leave it out, or rename it in the source.")
 
 
 def _errors(streams: Iterable[StreamId], found: str, remedy: str) -> Iterator[tuple[StreamId, ConfigError]]:

@@ -16,11 +16,13 @@ from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key,
 class ValueLimits(NamedTuple):
     """The limits of what one connector may keep for one stream.
 
-    A value and its key have at most `value_bytes` together. All values of a stream have `kept_bytes` and are `kept`,
+    A value and its key have at most `value_bytes` together, and a key `key_bytes`: an entry of an index of PostgreSQL
+    has 2,704, with the names of the stream and its connection. All values of a stream have `kept_bytes` and are `kept`,
     those that wait have `waiting_bytes`.
     """
 
     value_bytes: int = 1 << 20
+    key_bytes: int = 2000
     kept: int = 2_000_000
     kept_bytes: int = 1 << 30
     waiting_bytes: int = 128 << 20
@@ -60,6 +62,8 @@ class PendingValues:
         limits = self._limits
         if size > limits.value_bytes:
             raise TooMuch(f"a value and its key may have {limits.value_bytes:,} bytes, and these have {size:,}")
+        if len(stored_key(key)) > limits.key_bytes:
+            raise TooMuch(f"a key may have {limits.key_bytes:,} bytes, and this one has {len(stored_key(key)):,}")
         with self._lock:
             waiting = self._waiting_bytes + size - self._waiting_size(key)
             self._check_waiting(waiting)

@@ -45,6 +45,14 @@ def test_streams_whose_joined_names_are_equal_are_both_synced(shop: OpenShop) ->
         place.sync(SyncRequest(only=["a.b.c"]))
 
 
+def test_a_stream_with_nul_in_its_name_fails_alone(shop: OpenShop) -> None:
+    place = shop()
+    place.offer(_scenario({"bad\0name": {"records": 1}, **_OTHERS}))
+    report = place.sync()
+    assert _statuses(report) == {"bad\0name": SyncStatus.FAILED} | dict.fromkeys(_OTHERS, SyncStatus.COMPLETE)
+    assert "NUL" in str(report.streams["bad\0name"].error)
+
+
 def test_streams_that_the_connection_names_ambiguously_fail_alone_until_the_name_has_quotes(shop: OpenShop) -> None:
     place = shop()
     mode = place.modes["*"]

@@ -23,7 +23,7 @@ from dagster_airbyte_proto.sync.state_server.server import ServerLimits, StateSe
 
 STREAM = StreamId.of("people")
 ASSET = Asset("crm", STREAM)
-LIMITS = ValueLimits(value_bytes=1000, kept=50, kept_bytes=20_000, waiting_bytes=5000)
+LIMITS = ValueLimits(value_bytes=1000, key_bytes=400, kept=50, kept_bytes=20_000, waiting_bytes=5000)
 
 
 class Served:
@@ -195,6 +195,7 @@ def test_a_run_that_is_over_is_served_no_more(served: Served) -> None:
         ("state.set", {"key": "a"}, 400),
         ("state.set", {"key": "a", "value": "x" * 1000}, 413),
         ("state.set", {"key": "a", "value": "x" * 5000}, 413),
+        ("state.set", {"key": "k" * 500, "value": 1}, 413),
     ],
 )
 def test_a_call_that_is_none_changes_nothing(served: Served, method: str, body: Any, status: int) -> None:
