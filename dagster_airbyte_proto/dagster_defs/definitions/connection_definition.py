@@ -6,7 +6,7 @@ including the config.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -47,10 +47,14 @@ def definition_in(metadata: Mapping[str, Any]) -> ConnectionDefinition | None:
 
 
 def definition_of(assets: dg.AssetsDefinition) -> ConnectionDefinition:
-    """The definition behind these assets. Raises ConfigError for assets that no connection made."""
+    """The definition behind these assets, by the keys that they have now. Raises ConfigError for assets that no
+    connection made."""
     for metadata in assets.metadata_by_key.values():
         if found := definition_in(metadata):
-            return found
+            # Dagster may have renamed them since, by a `key_prefix` for one. Their outputs keep the names of old.
+            keys = assets.node_keys_by_output_name
+            streams = {keys[key.to_python_identifier()]: stream for key, stream in found.streams.items()}
+            return replace(found, streams=streams)
     raise ConfigError(
         "looking for the connection of a step",
         f"the assets of {assets.node_def.name!r} were not made from a connection",

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
+from types import ModuleType
 from uuid import uuid4
 
 import dagster as dg
@@ -73,6 +74,16 @@ def test_a_run_pushes_and_tells_its_numbers(table: PushedTable, dagster_instance
     assert [row["id"] for row in table.received()] == [1, 2]
     [again] = _run(table, crm, dagster_instance).asset_materializations_for_node("crm")
     assert again.metadata["airbyte_proto/sent"].value == 0
+
+
+def test_assets_that_dagster_renamed_are_pushed(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
+    module = ModuleType("pushes")
+    vars(module)["crm"] = build_push_assets(Connection.from_file(table.connection_file()))
+    [assets] = dg.load_assets_from_modules([module], key_prefix="raw")
+    assert isinstance(assets, dg.AssetsDefinition)
+    [event] = _run(table, assets, dagster_instance).asset_materializations_for_node("crm")
+    assert event.asset_key == dg.AssetKey(["raw", "crm", "contacts"])
+    assert [row["id"] for row in table.received()] == [1, 2]
 
 
 def test_the_progress_of_a_push_is_in_the_log_of_its_run(

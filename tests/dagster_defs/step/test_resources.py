@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
+from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options, resources, shop_assets
 from tests.dagster_defs.support.shop_runs import Run, Runs
@@ -61,6 +62,20 @@ def test_a_word_that_is_no_choice_is_refused(runs: OpenRuns) -> None:
     shop.place.offer(two(5, 5))
     run = run_with(shop, connector=ConnectorResource(home=str(shop.place.home), shared_state="halve"))
     assert any("'halve'" in words and "refuse or whole" in words for words in run.descriptions)
+
+
+def test_assets_that_dagster_renamed_are_synced(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer(two(5, 5))
+    assets = shop_assets(shop.place.connection_file, Options(checks=StreamChecks()))
+    renamed = assets.with_attributes(asset_key_replacements={key: key.with_prefix("raw") for key in assets.keys})
+    made = resources(shop.place.home, Options())
+    result = dg.materialize([renamed], resources=made, instance=shop.instance, raise_on_error=False)
+    assert result.success, Run(shop.instance, result.run_id).failures
+    found = [event.asset_key.to_user_string() for event in result.get_asset_materialization_events() if event.asset_key]
+    assert found == ["raw/shop/users", "raw/shop/orders"]
+    assert all(check.passed for check in result.get_asset_check_evaluations())
+    expect(shop.place, 5, 5)
 
 
 def test_assets_that_are_no_connections_are_refused(runs: OpenRuns) -> None:
