@@ -42,7 +42,8 @@ class CommitListener(Protocol):
     """Records a sync's committed streams elsewhere."""
 
     def committed(self, streams: Sequence[CommittedStream]) -> None:
-        """Called once, by the thread that syncs, when the last load is in its tables and its states have not moved.
+        """Called by the thread that syncs, when the last load is in its tables and its states have not moved. It is
+        called once, but on executors again by each attempt that follows one which died after its call.
 
         If it raises, that load stays announced, and the next run of the connection ends it.
         """

@@ -5,6 +5,8 @@
    streams (`accept`) or has ended (`stop`).
 3. If the step ended first, `committed` raises CommitUnknown: the states do not move, and the next run completes the
    load.
+4. On executors `committed` is called again where an attempt died after its call. Each call waits at the gate for
+   itself, and hands over only streams that no call before it has: Dagster takes one event for each.
 """
 
 import queue
@@ -13,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from dagster_airbyte_proto.errors import CommitUnknown
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.commit_listener import CommitListener, CommittedStream
 
 Report = TypeVar("Report")
@@ -21,9 +24,10 @@ SyncFunction = Callable[[threading.Event, CommitListener], Report]
 
 
 class StreamsCommitted(NamedTuple):
-    """The streams whose rows are committed. Their states move once the step accepts them."""
+    """The streams whose rows are committed, by the number of the call. Their states move once the step accepts them."""
 
     streams: Sequence[CommittedStream]
+    call: int
 
 
 class SyncEnded(NamedTuple, Generic[Report]):
@@ -40,8 +44,10 @@ class BackgroundSync(Generic[Report]):
         self._sync = sync
         self._cancel = threading.Event()
         self._messages: queue.Queue[StreamsCommitted | SyncEnded[Report]] = queue.Queue()
-        self._gate = threading.Event()
-        self._is_accepted = False
+        self._gate = threading.Condition()
+        self._handed_over: set[StreamId] = set()
+        self._calls = self._taken = self._accepted = 0
+        self._is_stopped = False
         self._is_abandoned = False
         self._thread = threading.Thread(target=self._run, name="sync", daemon=True)
 
@@ -51,14 +57,18 @@ class BackgroundSync(Generic[Report]):
     def next_message(self, timeout_seconds: float) -> StreamsCommitted | SyncEnded[Report] | None:
         """Returns the next message, or None if none came in time."""
         try:
-            return self._messages.get(timeout=max(0.0, timeout_seconds))
+            message = self._messages.get(timeout=max(0.0, timeout_seconds))
         except queue.Empty:
             return None
+        if isinstance(message, StreamsCommitted):
+            self._taken = message.call
+        return message
 
     def accept(self) -> None:
-        """Lets the states of the committed streams move: the step has recorded them."""
-        self._is_accepted = True
-        self._gate.set()
+        """Lets the states of all streams move that `next_message` has returned: the step has recorded them."""
+        with self._gate:
+            self._accepted = self._taken
+            self._gate.notify_all()
 
     def cancel(self) -> None:
         """Ends the sync early. Rows that a state covers are still committed and handed to the step."""
@@ -68,16 +78,23 @@ class BackgroundSync(Generic[Report]):
         """Ends the sync early and accepts nothing more. Returns whether it ended in time; after a False, later calls do
         not wait again."""
         self._cancel.set()
-        self._gate.set()
+        with self._gate:
+            self._is_stopped = True
+            self._gate.notify_all()
         if self._thread.ident is not None:
             self._thread.join(0 if self._is_abandoned else timeout_seconds)
         self._is_abandoned = self._thread.is_alive()
         return not self._is_abandoned
 
     def committed(self, streams: Sequence[CommittedStream]) -> None:
-        self._messages.put(StreamsCommitted(streams))
-        self._gate.wait()
-        if not self._is_accepted:
+        with self._gate:
+            new = [each for each in streams if each.stream not in self._handed_over]
+            self._handed_over.update(each.stream for each in new)
+            self._calls = call = self._calls + 1
+            self._messages.put(StreamsCommitted(new, call))
+            self._gate.wait_for(lambda: self._accepted >= call or self._is_stopped)
+            is_accepted = self._accepted >= call
+        if not is_accepted:
             raise CommitUnknown(
                 "handing the committed streams to the step",
                 "the step ended before it had recorded them",

@@ -10,7 +10,7 @@ from typing import Any
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, StateConflict
 from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.sync.cluster.channel import Served
@@ -88,7 +88,12 @@ class ExecutorSync:
             self._options.progress_listener.progressed()
         return self._options.cancel.is_set()
 
-    def committed(self, streams: Sequence[CommittedStream]) -> None:
+    def committed(self, attempt: int, streams: Sequence[CommittedStream]) -> None:
+        if attempt < self._newest_attempt:
+            raise StateConflict(
+                f"committing streams of connection {self.name}",
+                f"attempt {attempt + 1} of its task was superseded by attempt {self._newest_attempt + 1}",
+            )
         try:
             self._options.commit_listener.committed(streams)
         except BaseException as error:

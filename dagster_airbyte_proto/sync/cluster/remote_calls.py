@@ -20,7 +20,7 @@ _CONNECT_SECONDS = 20.0
 _RETRY_FOR_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
 
-_ONCE = frozenset((("store", "acquire"), ("tables", "commit"), ("events", "committed")))
+_ONCE = frozenset((("store", "acquire"), ("tables", "commit"), ("driver", "committed")))
 """Calls that may have had their effect although no answer came: a lease that nobody knows of, a commit, an event."""
 
 

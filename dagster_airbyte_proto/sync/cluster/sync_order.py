@@ -119,8 +119,8 @@ class DriverOfSync(Protocol):
         """Passes on what has come since the last call. Returns true once the sync is cancelled."""
         ...
 
-    def committed(self, streams: Sequence[CommittedStream]) -> None:
-        """As in a `CommitListener`."""
+    def committed(self, attempt: int, streams: Sequence[CommittedStream]) -> None:
+        """As in a `CommitListener`. Raises StateConflict for an attempt that was superseded."""
         ...
 
     def ended(self, attempt: int, outcome: SyncOutcome) -> None:

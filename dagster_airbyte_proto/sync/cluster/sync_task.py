@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 from uuid import uuid4
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
@@ -23,6 +23,7 @@ from dagster_airbyte_proto.sync.cluster.progress_sender import ProgressSender
 from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink
 from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, SyncOrder, SyncOutcome, TablesOfDriver
 from dagster_airbyte_proto.sync.cluster.values import as_remote
+from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.leased_run import FinishedSync, SyncOptions, sync_leased
@@ -74,12 +75,22 @@ def _sync(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int
             cancel,
             sender,
             order.timeouts,
-            commit_listener=driver,
+            commit_listener=_CommitsOfAttempt(driver, attempt),
             run_id=order.run_id,
             lease_wait_seconds=order.lease_wait_seconds,
             attempt=order.attempt + attempt,
         )
         return sync_leased(engine, connection, order.request, SyncOptions(options, log, NO_TELEMETRY))
+
+
+class _CommitsOfAttempt(NamedTuple):
+    """A CommitListener that passes the streams on to the driver, as those of this attempt."""
+
+    driver: DriverOfSync
+    attempt: int
+
+    def committed(self, streams: Sequence[CommittedStream]) -> None:
+        self.driver.committed(self.attempt, streams)
 
 
 def _tables(link: DriverLink, driver: DriverOfSync, tables: TablesOfDriver) -> TableWriter:

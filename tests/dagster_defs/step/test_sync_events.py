@@ -13,7 +13,7 @@ from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.dagster_defs.conftest import OpenRuns
-from tests.dagster_defs.support.folder_shop import Options
+from tests.dagster_defs.support.folder_shop import ArmedIOManager, Options
 from tests.sync.shop import until
 from tests.sync.test_sync import expect, two
 
@@ -66,6 +66,24 @@ def test_a_connector_on_an_executor_materializes_the_same(runs: OpenRuns, monkey
     expect(shop.place, 23, 12)
     refused = shop.run(Options(connector={"run_on": "moon"}))
     assert "Set it to driver or executors." in str(refused.failures)
+
+
+@pytest.mark.everyday("run.delivered")
+@pytest.mark.parametrize("death", ["run.delivered", "load.promoted"])
+def test_an_executor_that_dies_after_its_streams_are_recorded_doubles_no_event(
+    death: str, runs: OpenRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = runs()
+    monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(shop.place.folder / "executor"))
+    shop.place.offer(two(23, 12))
+    tables = ArmedIOManager(
+        warehouse=str(shop.place.home / "warehouse"), death=death, log=str(shop.place.folder / "points")
+    )
+    run = shop.run(Options(connector={"run_on": "executors"}), io_manager=tables)
+    assert run.succeeded, run.failures
+    assert run.materialized == ["users", "orders"]
+    assert shop.place.positions() == {"users": 23, "orders": 12}
+    expect(shop.place, 23, 12)
 
 
 @pytest.mark.everyday("executors")

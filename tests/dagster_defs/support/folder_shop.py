@@ -18,6 +18,7 @@ from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.schema.columns import column_type
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
+from tests.sync.cluster.armed_tasks import ArmedTasks
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.spark.session import QueryResult
@@ -45,6 +46,17 @@ class FolderIOManager(dg.ConfigurableIOManager):
 
     def load_input(self, context: dg.InputContext) -> Any:
         raise NotImplementedError
+
+
+class ArmedIOManager(FolderIOManager):
+    """An IO manager for syncs on executors, the first of which dies at a point. The file `log` has the points."""
+
+    death: str
+    log: str
+
+    def tables(self, labels: Mapping[str, str]) -> FolderTables:
+        assert labels["dagster-run"]
+        return FolderTables(Path(self.warehouse), tasks=ArmedTasks([self.death], Path(self.log)))
 
 
 class QueryableFolderIOManager(FolderIOManager):

@@ -9,17 +9,23 @@ import psutil
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError, StateConflict
 from dagster_airbyte_proto.points import POINTS
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.cluster.executor_sync import ExecutorSync
+from dagster_airbyte_proto.sync.cluster.sync_order import SyncOrder
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.leased_run import SyncOptions
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
+from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY
 from dagster_airbyte_proto.tables.tasks import TaskRunner
 from dagster_airbyte_proto.testing.folder.process_tasks import ProcessTasks
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
+from tests.samples import sample
 from tests.sync.cluster.armed_tasks import ArmedTasks
 from tests.sync.cluster.cut_network import CutOffTasks
 from tests.sync.conftest import OpenShop
@@ -158,6 +164,24 @@ def test_what_the_commit_listener_raises_comes_out_and_the_load_stays_announced(
     assert len(place.store.announced_loads("shop")) == 1
     assert place.sync().recovered_loads == 1
     assert place.column("users") == list(range(20))
+
+
+def test_an_attempt_that_was_superseded_reports_no_streams(place: Shop, tmp_path: Path) -> None:
+    heard: list[object] = []
+
+    class Hearing:
+        def committed(self, streams: object) -> None:
+            heard.append(streams)
+
+    options = RunOptions(threading.Event(), commit_listener=Hearing())
+    with Engine(Settings.load(place.home)) as engine, RunLog(tmp_path / "logs", "run") as log:
+        sync = ExecutorSync(engine, "shop", sample(SyncOrder), SyncOptions(options, log, NO_TELEMETRY))
+        for attempt in (0, 1):
+            sync.order(attempt)
+        with pytest.raises(StateConflict, match="attempt 1 of its task was superseded by attempt 2"):
+            sync.committed(0, [])
+        sync.committed(1, [])
+    assert (heard, sync.raised) == ([[]], None)
 
 
 def test_executors_that_do_not_share_the_warehouse_are_refused_before_rows_are_staged(
