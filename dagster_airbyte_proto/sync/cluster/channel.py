@@ -113,12 +113,19 @@ class Channel:
             while greeting.token in self._syncs:
                 call: RemoteCall = _CALLS.decode(receive_frame(connection))
                 if (sync := self._syncs.get(greeting.token)) is not None:
-                    send_frame(connection, encoded(_result(sync.served, call, greeting.attempt)))
+                    send_frame(connection, _answer(sync.served, call, greeting.attempt))
         except (OSError, msgspec.MsgspecError):
             pass
         finally:
             self._connections.discard(connection)
             _close(connection)
+
+
+def _answer(served: Mapping[str, Served], call: RemoteCall, attempt: int) -> bytes:
+    try:
+        return encoded(_result(served, call, attempt))
+    except Exception as error:  # noqa: BLE001 - the edge of a thread: without an answer the call would be made again
+        return encoded(RemoteResult(error=as_remote(error)))
 
 
 def _result(served: Mapping[str, Served], call: RemoteCall, attempt: int) -> RemoteResult:

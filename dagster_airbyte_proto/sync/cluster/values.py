@@ -1,11 +1,13 @@
 """Values on the wire between driver and executors: MessagePack by the types that methods declare.
 
-Nothing from the network is unpickled. A value is decoded into the declared type, and into nothing else.
+Nothing from the network is unpickled. A value is decoded into the declared type, and into nothing else. JSON has
+integers that MessagePack has not: JSON Schemas and states with such a one carry it as an extension type.
 """
 
 import inspect
 import traceback
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -16,6 +18,10 @@ from dagster_airbyte_proto.errors import InternalError, ProtoError
 from dagster_airbyte_proto.loads.storage import Storage
 
 _ERRORS = {name: found for name, found in vars(errors).items() if inspect.isclass(found)}
+
+
+_BIG_INTEGER = 1
+"""The code of an extension type: an integer of more than 64 bits, in decimal digits."""
 
 
 class RemoteError(msgspec.Struct, frozen=True):
@@ -65,12 +71,16 @@ class RemoteMethods:
 
 
 def encoded(value: Any) -> bytes:
-    return _ENCODER.encode(value)
+    try:
+        return _ENCODER.encode(value)
+    except OverflowError:
+        plain = msgspec.to_builtins(value, builtin_types=(bytes, datetime), enc_hook=_encoded)
+        return _ENCODER.encode(_with_big_integers(plain))
 
 
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     """Returns a decoder of values of this type, for a constant of a module."""
-    return msgspec.msgpack.Decoder(kind, dec_hook=_decoded)
+    return msgspec.msgpack.Decoder(kind, dec_hook=_decoded, ext_hook=_big_integer)
 
 
 def as_remote(error: BaseException) -> RemoteError:
@@ -111,6 +121,24 @@ def _signature(method: Callable[..., Any]) -> _Signature:
     ]
     arguments = msgspec.defstruct(method.__name__, sent, kw_only=True, forbid_unknown_fields=True)
     return _Signature(inspect.signature(method), decoder(arguments), decoder(answer), is_iterator)
+
+
+def _with_big_integers(value: Any) -> Any:
+    """The value with extension types in the place of the integers that MessagePack has not."""
+    match value:
+        case int() if not -(1 << 63) <= value < 1 << 64:
+            return msgspec.msgpack.Ext(_BIG_INTEGER, b"%d" % value)
+        case dict():
+            return {key: _with_big_integers(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_with_big_integers(each) for each in value]
+    return value
+
+
+def _big_integer(code: int, data: memoryview) -> int:
+    if code != _BIG_INTEGER:
+        raise msgspec.ValidationError(f"there is no extension type {code}")
+    return int(bytes(data))
 
 
 def _encoded(value: Any) -> Any:

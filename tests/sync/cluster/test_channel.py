@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,17 @@ def test_a_call_is_answered_and_its_error_comes_back(serving: Serving) -> None:
     with pytest.raises(InternalError, match="Expected `int`, got `str`"):
         stub.doubled(number="21")
     assert stub.doubled(1) == 2
+
+
+def test_an_error_that_does_not_cross_the_wire_is_an_answer_too(serving: Serving) -> None:
+    class Refusing(Answering):
+        def doubled(self, number: int) -> int:
+            error = ConfigError("doubling", f"{number} is odd")
+            vars(error)["lock"] = threading.Lock()
+            raise error
+
+    with pytest.raises(InternalError, match="lock does not cross the wire"):
+        serving.stub(Refusing(), Answering).doubled(3)
 
 
 def test_a_wrong_token_or_a_dead_one_is_not_answered(serving: Serving) -> None:

@@ -5,13 +5,16 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from dagster_airbyte_proto import errors
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.model import Stream, StreamId
 from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, SyncOrder
 from dagster_airbyte_proto.sync.cluster.values import as_remote, decoder, encoded, from_remote
+from dagster_airbyte_proto.sync.report import StreamReport
 from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
 from tests.samples import sample
 
@@ -40,6 +43,15 @@ def test_every_argument_and_answer_arrives_as_it_was(kind: Any) -> None:
         assert before.equals(after)
     else:
         assert _as_tuples(after) == _as_tuples(before)
+
+
+def test_integers_of_any_size_in_schemas_and_states_arrive_as_they_were() -> None:
+    integers = {"maximum": 10**62, "minimum": -(10**62), "id": 10**20, "least": -(1 << 63), "rest": [1.5, None, "x"]}
+    streams = [Stream(StreamId.of("users"), integers)]
+    assert decoder(list[Stream]).decode(encoded(streams)) == streams
+    report = msgspec.structs.replace(sample(StreamReport), state=integers, state_before=10**20)
+    after = decoder(StreamReport).decode(encoded(report))
+    assert (after.state, after.state_before) == (integers, 10**20)
 
 
 @pytest.mark.parametrize(
