@@ -10,6 +10,8 @@
    escape by leaving its group, and its guardian is out of reach.
 """
 
+import os
+import pwd
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,10 +91,19 @@ def find_bubblewrap() -> str:
 
 
 def _hidden_folders(environment: Mapping[str, str], permissions: Permissions) -> Iterator[Path]:
-    named = (*_ALWAYS_HIDDEN, Path(environment.get("HOME") or "/"), *permissions.hidden)
+    named = (*_ALWAYS_HIDDEN, *_homes(environment), *permissions.hidden)
     for path in {each.resolve() for each in named}:
         if path.is_dir() and path.parent != path:  # the root cannot be hidden
             yield path
+
+
+def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
+    """The program's home, and the user's own, which the connection or our environment may not name."""
+    yield Path(environment.get("HOME") or "/")
+    with suppress(RuntimeError):  # HOME is not set, and the user is none of this machine's
+        yield Path.home()
+    with suppress(KeyError):
+        yield Path(pwd.getpwuid(os.geteuid()).pw_dir)
 
 
 def _granted(program: SandboxedProgram, hidden: Sequence[Path]) -> Iterator[Path]:

@@ -1,11 +1,13 @@
 """A program under bubblewrap does what any program does, and reaches nothing but what it is granted."""
 
 import os
+import pwd
 import re
 import signal
 import socket
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -13,6 +15,7 @@ import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
+from dagster_airbyte_proto.launchers.local.sandbox import SandboxedProgram, sandboxed_command
 from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from dagster_airbyte_proto.protocols.conversation import Invocation
@@ -104,6 +107,16 @@ def _tried(
     lines = read_all(connector).decode().splitlines()
     report_of(connector)
     return {name: answer for name, _, answer in (line.partition(" ") for line in lines)}
+
+
+@pytest.mark.parametrize("environment", [{}, {"HOME": "/opt"}], ids=["none", "another"])
+def test_the_homes_of_the_user_are_hidden_whatever_the_connector_has_for_home(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    command = sandboxed_command(SandboxedProgram(["true"], [tmp_path / "run"], environment), _CONFINED)
+    hidden = [path for option, path in pairwise(command) if option == "--tmpfs"]
+    assert {str(tmp_path.resolve()), str(Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve())} <= {*hidden}
 
 
 def test_it_reads_no_secret_of_ours_and_writes_nowhere(tmp_path: Path, runs_folder: Path) -> None:
