@@ -1,7 +1,7 @@
 """The Dagster resources that run a connection and hold its state."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack
 from functools import partial
 from graphlib import TopologicalSorter
@@ -93,16 +93,17 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
         with failing_the_step():
             definition = definition_of(context.assets_def)
             connection = connection or definition.connection
+            wanted = _selected_assets(context, connection)
             io_manager = table_io_manager(context.resources, definition.io_manager_key, connection.name)
             slices = slices_of(context)
             with opened_store(self) as store:
                 pushes = PartitionPushes(slices, store, connection.name, context.run.run_id)
             done = pushes.completed_streams
-        selected = {
-            key: each
-            for key, each in definition.streams.items()
-            if key in context.selected_asset_keys and str(each) not in done
-        }
+            selected = {
+                key: definition.streams[key]
+                for key in _upstream_first(context.assets_def, definition)
+                if key in wanted and str(definition.streams[key]) not in done
+            }
         if not selected:
             context.log.info("An earlier attempt of this run has pushed every selected stream.")
             return
@@ -236,7 +237,7 @@ def _synced_assets(
     definition: ConnectionDefinition,
     complete: frozenset[str],
 ) -> SyncedAssets:
-    selected = context.selected_asset_keys
+    selected = _selected_assets(context, connection)
     streams: dict[dg.AssetKey, StreamId] = {}
     unselected: dict[dg.AssetKey, StreamId] = {}
     for key in _upstream_first(context.assets_def, definition):
@@ -246,6 +247,17 @@ def _synced_assets(
         elif str(stream) not in complete:
             streams[key] = stream
     return SyncedAssets(connection.name, streams, unselected)
+
+
+def _selected_assets(context: dg.AssetExecutionContext, connection: Connection) -> Set[dg.AssetKey]:
+    """The assets that the run selects. Raises ConfigError if these are checks alone."""
+    if context.selected_asset_keys:
+        return context.selected_asset_keys
+    raise ConfigError(
+        f"running connection {connection.name}",
+        "only checks are selected, and they are evaluated when their streams run",
+        remedy="Materialize the assets of the checks.",
+    )
 
 
 def _upstream_first(assets: dg.AssetsDefinition, definition: ConnectionDefinition) -> Iterator[dg.AssetKey]:

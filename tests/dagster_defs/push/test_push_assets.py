@@ -193,6 +193,29 @@ def test_a_retry_leaves_out_what_is_pushed(table: PushedTable, dagster_instance:
     assert event.asset_key == dg.AssetKey(["crm", "others"])
 
 
+def test_streams_that_depend_on_each_other_are_pushed_upstream_first(
+    table: PushedTable, dagster_instance: dg.DagsterInstance
+) -> None:
+    contacts, others = (dg.AssetKey(["crm", name]) for name in ("contacts", "others"))
+    assets = build_push_assets(_with_two(table), deps={"contacts": [others]})
+    events = _run(table, assets, dagster_instance).asset_materializations_for_node("crm")
+    assert [event.asset_key for event in events] == [others, contacts]
+
+
+def test_checks_alone_fail_a_push_that_would_not_evaluate_them(
+    table: PushedTable, dagster_instance: dg.DagsterInstance
+) -> None:
+    assets = build_push_assets(Connection.from_file(table.connection_file()))
+    selection = dg.AssetSelection.all_asset_checks()
+    resources = _resources(table)
+    result = dg.materialize(
+        [assets], selection=selection, resources=resources, instance=dagster_instance, raise_on_error=False
+    )
+    [failure] = [event for event in result.all_events if event.is_step_failure]
+    assert "only checks are selected" in str(failure.step_failure_data.user_failure_data)
+    assert table.received() == []
+
+
 def test_a_run_again_from_failure_runs_what_failed(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
     path = _with_two(table, max_rejected=0).origin
     assert path

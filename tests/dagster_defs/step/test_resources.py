@@ -78,6 +78,21 @@ def test_assets_that_dagster_renamed_are_synced(runs: OpenRuns) -> None:
     expect(shop.place, 5, 5)
 
 
+def test_checks_alone_fail_a_sync_that_would_not_evaluate_them(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer(two(5, 5))
+    result = dg.materialize(
+        [shop_assets(shop.place.connection_file, Options(checks=StreamChecks()))],
+        selection=dg.AssetSelection.all_asset_checks(),
+        resources=resources(shop.place.home, Options()),
+        instance=shop.instance,
+        raise_on_error=False,
+    )
+    [description] = Run(shop.instance, result.run_id).descriptions
+    assert "only checks are selected" in description
+    expect(shop.place, 0, 0)
+
+
 def test_assets_that_are_no_connections_are_refused(runs: OpenRuns) -> None:
     shop = runs()
 
