@@ -3,7 +3,8 @@
 - Each partition is a push of its own. A step without partitions runs one push.
 - A stream that fails in a partition is left out of the later ones, and gets no materialization: with one, Dagster would
   not run its failed partitions again.
-- A retry leaves out what an earlier attempt of the same run has pushed to its end.
+- A retry does not push again what an earlier attempt of the same run has pushed to its end. That attempt may have ended
+  before Dagster had its events: so the retry reports it again, from the stored report.
 """
 
 import threading
@@ -24,18 +25,7 @@ PushOfPartition = Callable[[Slice | None, Sequence[str]], PushReport]
 _SUMMED = ("sent", "acknowledged", "rejected", "unknown", "unnamed", "resumed")
 
 
-class _EarlierStream(msgspec.Struct, frozen=True):
-    status: SyncStatus
-
-
-class _EarlierPush(msgspec.Struct, frozen=True):
-    """The fields that are read from the stored report of an earlier attempt."""
-
-    streams: Mapping[str, _EarlierStream]
-    partition: str = ""
-
-
-_EARLIER_PUSH = msgspec.json.Decoder(_EarlierPush)
+_REPORT = msgspec.json.Decoder(PushReport)
 
 
 class PartitionPushes:
@@ -45,31 +35,44 @@ class PartitionPushes:
         self.is_partitioned = bool(slices)
         self.reports: dict[str, PushReport] = {}
         self._slices: Sequence[Slice | None] = slices or (None,)
-        self._done: dict[str, set[str]] = {_key(each): set() for each in self._slices}
-        for attempt in map(_EARLIER_PUSH.decode, store.reports(connection, run_id)):
-            complete = {name for name, each in attempt.streams.items() if each.status is SyncStatus.COMPLETE}
-            self._done.get(attempt.partition, set()).update(complete)
+        self._earlier: dict[str, PushReport] = {}
+        self._done: dict[str, dict[str, PushedStreamReport]] = {_key(each): {} for each in self._slices}
+        for attempt in map(_REPORT.decode, store.reports(connection, run_id)):
+            complete = {name: each for name, each in attempt.streams.items() if _is_complete(each)}
+            self._done.get(attempt.partition, {}).update(complete)
+            self._earlier[attempt.partition] = attempt
 
     @property
-    def completed_streams(self) -> frozenset[str]:
-        """The streams that earlier attempts have completed in each partition: their events are written."""
-        return frozenset(set.intersection(*self._done.values()))
+    def is_retry(self) -> bool:
+        """True if an earlier attempt of the same run has ended."""
+        return bool(self._earlier)
 
     def run(self, names: Sequence[str], push: PushOfPartition, cancel: threading.Event) -> PushReport:
         """Pushes the partitions one after the other, and returns one report for all."""
-        remaining, missed = list(names), ""
+        remaining, missed, has_pushed = list(names), "", False
         for each in self._slices:
-            if self.reports and cancel.is_set():
-                missed = _key(each)
+            key = _key(each)
+            if has_pushed and cancel.is_set():
+                missed = key
                 break
-            wanted = [name for name in remaining if name not in self._done[_key(each)]]
+            streams = {name: self._done[key][name] for name in remaining if name in self._done[key]}
+            wanted = [name for name in remaining if name not in streams]
             if wanted:
-                report = self.reports[_key(each)] = push(each, wanted)
-                failed = {name for name, one in report.streams.items() if one.status is not SyncStatus.COMPLETE}
-                remaining = [name for name in remaining if name not in failed]
+                report, has_pushed = push(each, wanted), True
+                streams |= report.streams
+            elif streams:
+                report = self._earlier[key]
+            else:
+                continue
+            self.reports[key] = msgspec.structs.replace(report, streams=streams)
+            remaining = [name for name in remaining if name not in streams or _is_complete(streams[name])]
         if not self.is_partitioned:
             return self.reports[""]
         return _merged(self.reports, remaining if missed else (), missed)
+
+
+def _is_complete(report: PushedStreamReport) -> bool:
+    return report.status is SyncStatus.COMPLETE
 
 
 def _key(partition: Slice | None) -> str:

@@ -98,11 +98,11 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
             slices = slices_of(context)
             with opened_store(self) as store:
                 pushes = PartitionPushes(slices, store, connection.name, context.run.run_id)
-            done = pushes.completed_streams
+            recorded = _recorded_assets(context) if pushes.is_retry else frozenset()
             selected = {
                 key: definition.streams[key]
                 for key in _upstream_first(context.assets_def, definition)
-                if key in wanted and str(definition.streams[key]) not in done
+                if key in wanted and key not in recorded
             }
         if not selected:
             context.log.info("An earlier attempt of this run has pushed every selected stream.")
@@ -258,6 +258,13 @@ def _selected_assets(context: dg.AssetExecutionContext, connection: Connection) 
         "only checks are selected, and they are evaluated when their streams run",
         remedy="Materialize the assets of the checks.",
     )
+
+
+def _recorded_assets(context: dg.AssetExecutionContext) -> Set[dg.AssetKey]:
+    """The assets whose materialization an earlier attempt of this run has recorded."""
+    logged = context.instance.all_logs(context.run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+    events = [entry.dagster_event for entry in logged if entry.dagster_event]
+    return {event.asset_key for event in events if event.asset_key}
 
 
 def _upstream_first(assets: dg.AssetsDefinition, definition: ConnectionDefinition) -> Iterator[dg.AssetKey]:

@@ -3,9 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
 from types import ModuleType
-from uuid import uuid4
 
 import dagster as dg
 import pytest
@@ -20,10 +18,6 @@ from dagster_airbyte_proto import (
 )
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.push.push_context import PushRequest
-from dagster_airbyte_proto.sync.push.run import push_connection
-from dagster_airbyte_proto.sync.run_options import RunOptions
 from tests.dagster_defs.support.folder_shop import FolderIOManager
 from tests.sync.push.pushed_table import PushedTable, person
 
@@ -180,17 +174,23 @@ def _with_two(table: PushedTable, **other: object) -> Connection:
     return Connection.from_file(path)
 
 
-def test_a_retry_leaves_out_what_is_pushed(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
-    connection, run_id = _with_two(table), str(uuid4())
-    with Engine(table.settings) as engine:
-        first = PushRequest(streams=["contacts"])
-        assert push_connection(engine, connection, first, RunOptions(Event(), run_id=run_id)).status == "complete"
-    job = dg.Definitions(
-        assets=[build_push_assets(connection)], jobs=[dg.define_asset_job("all")], resources=_resources(table)
-    ).resolve_job_def("all")
-    result = job.execute_in_process(instance=dagster_instance, run_id=run_id)
-    [event] = result.asset_materializations_for_node("crm")
-    assert event.asset_key == dg.AssetKey(["crm", "others"])
+def test_a_retry_records_what_is_pushed_and_does_not_push_it_again(
+    table: PushedTable, dagster_instance: dg.DagsterInstance
+) -> None:
+    @push_assets(connection=_with_two(table), retry_policy=dg.RetryPolicy(max_retries=1))
+    def crm(context: dg.AssetExecutionContext, connector: ConnectorResource) -> Iterator[dg.MaterializeResult[None]]:
+        for number, event in enumerate(connector.push(context)):
+            if number == 1 and context.retry_number == 0:
+                raise OSError("the step's own fault")
+            yield event
+
+    result = _run(table, crm, dagster_instance)
+    records = [event.materialization for event in result.get_asset_materialization_events()]
+    found = {record.asset_key.path[-1]: record.metadata["airbyte_proto/sent"].value for record in records}
+    assert (found, len(records)) == ({"contacts": 3, "others": 3}, 2)
+    checks = [each.asset_key.path[-1] for each in result.get_asset_check_evaluations()]
+    assert checks == ["contacts", "others"]
+    assert [row["id"] for row in table.received()] == [1, 2, 1, 2]
 
 
 def test_streams_that_depend_on_each_other_are_pushed_upstream_first(
