@@ -15,7 +15,7 @@ import click
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.output import Answer, Grid, counted, error_value, time_text
 from dagster_airbyte_proto.cli.program import table as group
-from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.model import TableName
@@ -229,7 +229,9 @@ def _for_each_table(opened: _Opened, care: "Callable[[TableName], dict[str, Any]
 def _result(care: "Callable[[TableName], dict[str, Any]]", name: "TableName") -> dict[str, Any]:
     try:
         return {"status": "complete", **care(name), "error": None}
-    except TableError as error:
+    except ConfigError:  # a fault of the command, and not of this table
+        raise
+    except ProtoError as error:
         return {"status": "failed", "error": error_value(error)}
 
 

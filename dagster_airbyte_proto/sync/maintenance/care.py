@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoadStatus, LoggedLoad, StateStore
-from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles, TableCare, TableHistory
 
@@ -44,7 +44,7 @@ class CareResult(NamedTuple):
     table: TableName
     compacted: CompactionResult | None = None
     cleanup: Cleanup | None = None
-    error: TableError | None = None
+    error: ProtoError | None = None
 
 
 class CareOptions(NamedTuple):
@@ -61,14 +61,15 @@ def tables_of(store: DeliveryStore, connection: str) -> list[TableName]:
 
 
 def care_for_table(store: DeliveryStore, care: TableCare, name: TableName, options: CareOptions) -> CareResult:
-    """Compacts a table and removes what is old. The error of a table that refuses is in the result."""
+    """Compacts a table and removes what is old. Its error is in the result: that of a table that refuses,
+    or of a commit whose outcome is unknown."""
     compacted = cleanup = None
     try:
         if options.compact:
             compacted = care.compact(name)
         if options.keep_seconds is not None:
             cleanup = clean(store, care, name, keep_seconds=options.keep_seconds, orphan_seconds=options.orphan_seconds)
-    except TableError as error:
+    except ProtoError as error:
         return CareResult(name, compacted, cleanup, error)
     return CareResult(name, compacted, cleanup)
 

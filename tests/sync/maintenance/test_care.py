@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -14,15 +14,22 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import State, StateScope, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.settings import CompactAfter
 from dagster_airbyte_proto.sync.commit.committer import Committer
-from dagster_airbyte_proto.sync.maintenance.care import clean, expirable_snapshots, known_loads, tables_of
+from dagster_airbyte_proto.sync.maintenance.care import (
+    CareOptions,
+    care_for_table,
+    clean,
+    expirable_snapshots,
+    known_loads,
+    tables_of,
+)
 from dagster_airbyte_proto.sync.maintenance.table_rollback import roll_back_table
-from dagster_airbyte_proto.tables.care import SnapshotChange, TableHistory
+from dagster_airbyte_proto.tables.care import CompactionResult, SnapshotChange, TableCare, TableHistory
 from dagster_airbyte_proto.tables.formats import care_of
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import part
@@ -48,6 +55,18 @@ def tidy(lake: Lake, *, since: datetime | None = None) -> int:
     care.compact(table(lake))
     keep = (datetime.now(UTC) - since).total_seconds() if since else 0.0
     return clean(store, care, table(lake), keep_seconds=keep, orphan_seconds=3 * DAY).snapshots
+
+
+def test_a_compaction_whose_outcome_is_unknown_stops_the_care_of_its_table_alone(tmp_path: Path) -> None:
+    class Losing:
+        def compact(self, name: TableName) -> CompactionResult:
+            raise CommitUnknown(f"compacting {name}", "the JVM is gone")
+
+    with closing(SqlStore(f"sqlite:///{tmp_path}/state.db")) as store:
+        care: TableCare = Losing()  # type: ignore[assignment]  # it gets no further
+        name = TableName("shop", "users")
+        done = care_for_table(store, care, name, CareOptions())
+    assert (done.compacted, done.cleanup, type(done.error)) == (None, None, CommitUnknown)
 
 
 @pytest.mark.nightly
