@@ -51,9 +51,13 @@ def build_partition_discovery_sensor(
     `max_runs` in a tick, the others in the next ticks.
 
     With `remove_gone`, a partition whose key is no longer found is removed; its rows stay in the tables. If `find`
-    returns no keys at all, nothing is removed. Raises ConfigError for assets whose partitions are not dynamic.
+    returns no keys at all, nothing is removed. Raises ConfigError for assets whose partitions are not dynamic, and if
+    `max_runs` is not at least 1.
     """
     partitions_def = _dynamic_partitions(assets)
+    if max_runs < 1:
+        doing = f"making a partition discovery sensor for {assets.node_def.name}"
+        raise ConfigError(doing, f"max_runs is {max_runs}", remedy="Let a tick start at least 1 run.")
     doing = f"looking for partitions of connection {definition_of(assets).connection.name}"
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -91,16 +95,30 @@ def build_partition_discovery_sensor(
 def files_found(pattern: str | Path, *, quiet_seconds: float = 0.0) -> FindKeys:
     """Finds a partition for each file. Its key is the file's path below the part of the pattern without wildcards.
 
-    `**` matches any folders. A file counts once it has not changed for `quiet_seconds`.
+    `**` matches any folders. A file counts once it has not changed for `quiet_seconds`. One whose path is not in UTF-8
+    can be no key, and gives a warning.
     """
     parts = Path(pattern).parts
     fixed = next((place for place, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
 
-    def find(_context: dg.SensorEvaluationContext) -> list[str]:
+    def find(context: dg.SensorEvaluationContext) -> list[str]:
         found = matching_files(str(pattern), before=time.time() - quiet_seconds)
-        return [path.relative_to(Path(*parts[:fixed])).as_posix() for path, _ in found]
+        keys = [path.relative_to(Path(*parts[:fixed])).as_posix() for path, _ in found]
+        for key in keys:
+            if not _is_utf8(key):
+                context.log.warning(f"The name of the file {ascii(key)} is not in UTF-8: it gets no partition")
+        return [key for key in keys if _is_utf8(key)]
 
     return find
+
+
+def _is_utf8(path: str) -> bool:
+    """False for a path with bytes that are no UTF-8, which Python decodes to surrogates."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def namespaces_offered(connection: Connection, *, connector_key: str = "connector") -> FindKeys:

@@ -108,7 +108,7 @@ def files_changed(pattern: str | Path, *, quiet_seconds: float = 0.0) -> ProbeFu
         if not fresh:
             return None
         more = f" and {len(fresh) - _MAX_NAMED_FILES} more" if len(fresh) > _MAX_NAMED_FILES else ""
-        named = ", ".join(Path(path).name for path in fresh[:_MAX_NAMED_FILES])
+        named = ", ".join(_printable(Path(path).name) for path in fresh[:_MAX_NAMED_FILES])
         return Probe(" ".join(sorted(found.values())), f"new or changed: {named}{more}")
 
     return probe
@@ -236,7 +236,12 @@ def matching_files(pattern: str, *, before: float) -> Iterator[tuple[Path, os.st
 def _fingerprint(path: Path, status: os.stat_result) -> str:
     """A short hash that changes when the file does."""
     facts = f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
-    return hashlib.sha256(facts.encode()).hexdigest()[:16]
+    return hashlib.sha256(facts.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _printable(name: str) -> str:
+    """The name of a file that Dagster can store: not every system writes names in UTF-8."""
+    return name.encode(errors="replace").decode()
 
 
 def _cursor_value(drift: CatalogDrift) -> dict[str, Any]:

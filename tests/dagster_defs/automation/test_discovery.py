@@ -228,6 +228,12 @@ def test_only_dynamic_partitions_can_appear(discovery: OpenDiscovery) -> None:
         build_partition_discovery_sensor(days, find=lambda _: [])
 
 
+def test_a_tick_has_to_be_allowed_a_run(discovery: OpenDiscovery) -> None:
+    shop = discovery()
+    with pytest.raises(ConfigError, match="max_runs is 0"):
+        build_partition_discovery_sensor(shop.assets, find=lambda _: ["acme"], max_runs=0)
+
+
 def test_files_are_partitions_by_their_paths_once_they_are_left_alone(discovery: OpenDiscovery, tmp_path: Path) -> None:
     shop = discovery()
     long_ago = time.time() - 100
@@ -242,6 +248,8 @@ def test_files_are_partitions_by_their_paths_once_they_are_left_alone(discovery:
         result = shop.evaluate(build_partition_discovery_sensor(shop.assets, find=find))
         return {request.partition_key for request in result.run_requests or ()}
 
+    Path(os.fsdecode(bytes(tmp_path) + b"/\xdcbersicht.csv")).write_text("1")
+    os.utime(bytes(tmp_path) + b"/\xdcbersicht.csv", (long_ago, long_ago))
     assert keys("**/*.csv") == {"users.csv", "eu/users.csv"}
     assert keys("eu/*.csv") == {"users.csv"}
     assert keys("eu/users.csv") == {"users.csv"}

@@ -98,6 +98,8 @@ def test_a_file_that_appears_or_changes_starts_a_sync(dagster_instance: dg.Dagst
     assert starts() and not starts()
     (tmp_path / "orders.csv").write_text("1")
     assert starts() and not starts()
+    Path(os.fsdecode(bytes(tmp_path) + b"/\xdcbersicht.csv")).write_text("1")
+    assert starts() and not starts()
     (tmp_path / "orders.csv").unlink()
     assert not starts()
 
