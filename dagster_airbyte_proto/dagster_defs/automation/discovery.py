@@ -106,7 +106,7 @@ def files_found(pattern: str | Path, *, quiet_seconds: float = 0.0) -> FindKeys:
         keys = [path.relative_to(Path(*parts[:fixed])).as_posix() for path, _ in found]
         for key in keys:
             if not _is_utf8(key):
-                context.log.warning(f"The name of the file {ascii(key)} is not in UTF-8: it gets no partition")
+                context.log.warning(f"The name of the file {key!a} is not in UTF-8: it gets no partition")
         return [key for key in keys if _is_utf8(key)]
 
     return find

@@ -8,7 +8,7 @@ import dagster as dg
 from dagster._core.events import EngineEventData
 
 from dagster_airbyte_proto.dagster_defs.engines import ConnectorSettings, opened_store
-from dagster_airbyte_proto.dagster_defs.step.run_progress import step_key
+from dagster_airbyte_proto.dagster_defs.step.run_progress import step_key, writing_to_dagster
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.loads.push import Delivery
 
@@ -37,12 +37,13 @@ class PushProgress:
             return
         parts = (f"{name}: {each.acknowledged:,} of {each.plan.rows:,} rows" for name, each in moving.items())
         rate = sum(fresh[each.plan.plan_id] for each in moving.values()) / seconds
-        self._context.instance.report_engine_event(
-            f"{', '.join(parts)} acknowledged, {rate:,.0f} a second",
-            self._context.run,
-            EngineEventData(metadata={"airbyte_proto/rows_per_second": dg.FloatMetadataValue(rate)}),
-            step_key=step_key(self._context),
-        )
+        with writing_to_dagster():
+            self._context.instance.report_engine_event(
+                f"{', '.join(parts)} acknowledged, {rate:,.0f} a second",
+                self._context.run,
+                EngineEventData(metadata={"airbyte_proto/rows_per_second": dg.FloatMetadataValue(rate)}),
+                step_key=step_key(self._context),
+            )
 
     def _deliveries(self) -> dict[str, Delivery]:
         """The deliveries of the streams. Empty if the store does not answer: that is no reason to fail the step."""

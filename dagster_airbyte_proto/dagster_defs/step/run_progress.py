@@ -3,7 +3,8 @@
 import itertools
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import dagster as dg
 from dagster._core.events import EngineEventData
@@ -15,6 +16,15 @@ from dagster_airbyte_proto.sync.stream_run import Phase, StreamRun
 _RUN_LOG_LEVELS = {"NOTE": "info", "WARN": "warning", "ERROR": "error", "FATAL": "error"}
 _MAX_RUN_LOG_LINES = 100
 _MAX_NAMED_STREAMS = 3
+
+
+@contextmanager
+def writing_to_dagster() -> Iterator[None]:
+    """Has a line that Dagster's database does not take in the compute log alone: no reason to end a sync of hours."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever the storage of an instance raises; an interrupt is none
+        sys.stderr.write(f"WARN a line is missing in the run's log, as Dagster could not write it: {error}\n")
 
 
 class RunProgress:
@@ -47,7 +57,8 @@ class RunProgress:
                 else "The step's compute logs have more lines like these."
             )
             self._logged_texts.add(line)
-            self._context.log.log(_RUN_LOG_LEVELS[level], line)
+            with writing_to_dagster():
+                self._context.log.log(_RUN_LOG_LEVELS[level], line)
 
     def warn(self, text: str) -> None:
         """Logs a warning of the sync's report, unless the connector's lines have shown it already."""
@@ -72,20 +83,21 @@ class RunProgress:
         size = sum(run.counts.bytes for run in self._runs.values())
         reading = [str(stream) for stream, run in self._runs.items() if run.phase is Phase.READING]
         streams = ", ".join(reading[:_MAX_NAMED_STREAMS]) + (", …" if len(reading) > _MAX_NAMED_STREAMS else "")
-        self._context.instance.report_engine_event(
-            f"{rows:,} rows read, {committed:,} committed, {rate:,.0f} a second"
-            + (f"; reading {streams}" if streams else ""),
-            self._context.run,
-            EngineEventData(
-                metadata={
-                    "airbyte_proto/rows": dg.IntMetadataValue(rows),
-                    "airbyte_proto/committed": dg.IntMetadataValue(committed),
-                    "airbyte_proto/bytes": dg.IntMetadataValue(size),
-                    "airbyte_proto/rows_per_second": dg.FloatMetadataValue(rate),
-                }
-            ),
-            step_key=step_key(self._context),
-        )
+        with writing_to_dagster():
+            self._context.instance.report_engine_event(
+                f"{rows:,} rows read, {committed:,} committed, {rate:,.0f} a second"
+                + (f"; reading {streams}" if streams else ""),
+                self._context.run,
+                EngineEventData(
+                    metadata={
+                        "airbyte_proto/rows": dg.IntMetadataValue(rows),
+                        "airbyte_proto/committed": dg.IntMetadataValue(committed),
+                        "airbyte_proto/bytes": dg.IntMetadataValue(size),
+                        "airbyte_proto/rows_per_second": dg.FloatMetadataValue(rate),
+                    }
+                ),
+                step_key=step_key(self._context),
+            )
 
 
 def step_key(context: dg.AssetExecutionContext) -> str:

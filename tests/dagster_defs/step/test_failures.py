@@ -1,6 +1,7 @@
 """A failed sync in Dagster: it shows the connector's message, and is retried only if that can help."""
 
 import json
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -63,6 +64,27 @@ def test_a_rate_limit_is_reported_where_people_look(runs: OpenRuns) -> None:
     run = shop.run()
     assert run.succeeded, run.failures
     assert any("stream users is rate limited" in text for text in run.messages)
+
+
+def test_lines_that_dagster_cannot_write_end_no_sync(runs: OpenRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = runs()
+    shop.place.offer(two(23, 12, lines=[json.dumps({"type": "LOG", "log": {"level": "WARN", "message": "mind it"}})]))
+    storage = type(shop.instance.event_log_storage)
+    store = storage.store_event
+    lost = []
+
+    def storing(self: Any, event: dg.EventLogEntry) -> None:
+        if event.user_message == "mind it" or "rows read" in event.message:
+            lost.append(event)
+            raise OSError("the database is away")
+        store(self, event)
+
+    monkeypatch.setattr(storage, "store_event", storing)
+    run = shop.run(Options(connector={"progress_seconds": 0.0}))
+    assert run.succeeded, run.failures
+    assert len(lost) >= 2
+    assert "WARN mind it" in run.compute_log
+    expect(shop.place, 23, 12)
 
 
 def test_a_config_that_the_connector_refuses_is_reported_before_it_runs(runs: OpenRuns) -> None:
