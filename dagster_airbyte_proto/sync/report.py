@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.errors import Cancelled
 from dagster_airbyte_proto.schema.evolution import SchemaChange
 
 _MAX_NAMED_STREAMS = 20
@@ -170,10 +171,10 @@ def _listed(names: list[str]) -> str:
 
 
 def failed_report(connection: str, run_id: str, error: Exception, log: str) -> SyncReport:
-    """The report of a sync that ended before its connector ran."""
+    """The report of a sync that failed, or was cancelled, before its connector ran."""
     return SyncReport(
         connection=connection,
-        status=SyncStatus.FAILED,
+        status=SyncStatus.CANCELLED if isinstance(error, Cancelled) else SyncStatus.FAILED,
         run_id=run_id,
         recovered_loads=0,
         streams={},

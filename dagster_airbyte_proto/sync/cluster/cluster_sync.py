@@ -50,7 +50,10 @@ def run_on_executors(engine: Engine, syncs: Sequence[ExecutorSync], options: Run
     began = time.monotonic()
 
     def run() -> None:
-        failures.append(tasks.run(partial(run_sync_task, accesses), len(syncs), tag))
+        try:
+            failures.append(tasks.run(partial(run_sync_task, accesses), len(syncs), tag))
+        except BaseException as error:  # noqa: BLE001 - the edge of a thread: the syncs without an end tell it
+            failures.append(f"{type(error).__name__}: {error}")
 
     with Channel(*tasks.place) as channel:
         accesses = [channel.admit(sync) for sync in syncs]
@@ -90,7 +93,8 @@ def finished(sync: ExecutorSync, failure: str) -> FinishedSync:
     outcome = sync.outcome
     doing = f"running connection {sync.name} on an executor"
     if outcome is None:
-        if not failure:
+        # Cancelling ends the job, and Spark calls that a failure of it.
+        if not failure or sync.was_cancelled_unbegun:
             raise Cancelled(doing, "it was cancelled before it began")
         raise ConnectorError(
             doing,

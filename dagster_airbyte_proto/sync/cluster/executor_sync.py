@@ -64,6 +64,11 @@ class ExecutorSync:
         """The seconds since its task was last heard of; infinite before it has begun."""
         return time.monotonic() - self._heard_at
 
+    @property
+    def was_cancelled_unbegun(self) -> bool:
+        """True if it was cancelled before its task was heard of."""
+        return self._options.cancel.is_set() and math.isinf(self._heard_at)
+
     def order(self, attempt: int) -> SyncOrder | None:
         self._heard_at = time.monotonic()
         with self._lock:

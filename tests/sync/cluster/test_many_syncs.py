@@ -13,6 +13,8 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.cluster.many_syncs import sync_connections
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.testing.folder.process_tasks import ProcessTasks
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.sync.conftest import OpenShop
 
 
@@ -45,3 +47,39 @@ def test_each_has_a_report_and_one_that_fails_takes_no_other_along(
     assert all(Path(each.log).is_file() for each in reports)
     with Engine(Settings.load(place.home)) as engine, pytest.raises(ConfigError, match="more than one connection"):
         sync_connections(engine, [connections[0]] * 2, RunOptions(threading.Event()))
+
+
+class _Queue(ProcessTasks):
+    """Has no core for a task until its job is cancelled, which it calls a failure, as Spark does."""
+
+    def __init__(self, *, is_broken: bool = False) -> None:
+        super().__init__()
+        self._is_broken = is_broken
+        self._is_cancelled = threading.Event()
+
+    def run(self, task: object, count: int, tag: str) -> str:  # noqa: ARG002 - the protocol has them
+        if self._is_broken:
+            raise OSError("the JVM is gone")
+        assert self._is_cancelled.wait(60)
+        return "[SPARK_JOB_CANCELLED] Job 0 cancelled"
+
+    def interrupt(self, tag: str) -> None:  # noqa: ARG002 - the protocol has it
+        self._is_cancelled.set()
+
+
+@pytest.mark.parametrize(
+    ("is_broken", "status", "error"),
+    [(False, "cancelled", "it was cancelled before it began"), (True, "failed", "OSError: the JVM is gone")],
+)
+def test_a_sync_that_never_began_is_reported_by_what_kept_it(
+    is_broken: bool, status: str, error: str, shop: OpenShop
+) -> None:
+    place = shop()
+    place.offer({"streams": {"users": {"records": 20}}})
+    tables = FolderTables(place.home / "warehouse", tasks=_Queue(is_broken=is_broken))
+    cancel = threading.Event()
+    if not is_broken:
+        cancel.set()
+    with Engine(Settings.load(place.home, place.home / "settings.yaml"), tables=tables) as engine:
+        [report] = sync_connections(engine, [Connection.from_file(place.connection_file)], RunOptions(cancel))
+    assert (report.status.value, error in str(report.error)) == (status, True), report.error
