@@ -206,6 +206,10 @@ class StateStore(Protocol):
         """The leases on the connection, expired or not. Other runs may hold them by the time the caller looks."""
         ...
 
+    def live_holders(self, connection: str) -> Sequence[str]:
+        """The holders of the leases on the connection that have not expired, by the store's own clock."""
+        ...
+
     def begin_run(
         self,
         lease: Lease,

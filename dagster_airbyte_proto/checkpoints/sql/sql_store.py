@@ -107,6 +107,11 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader):
         with self._database.read() as tx:
             return sql_leases.current_leases(tx, connection)
 
+    def live_holders(self, connection: str) -> Sequence[str]:
+        with self._database.read() as tx:
+            now = self._database.now(tx)
+            return [lease.holder for lease in sql_leases.current_leases(tx, connection) if lease.expires_at > now]
+
     def begin_run(
         self,
         lease: Lease,

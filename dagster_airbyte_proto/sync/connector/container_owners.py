@@ -6,7 +6,7 @@ The labels of a container name the process that started it, its connection and i
 - Else (another machine, or another container) a query, such as a check, is an orphan once no caller can still be
   waiting for its answer.
 - A read belongs to the holder of the connection's lease. The state store says who holds it, if the run began in that
-  store.
+  store. On an executor the store answers for the connection of its own sync alone.
 - Of all others nothing is known, and they are left alone.
 """
 
@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.conversation import Verb
 from dagster_airbyte_proto.sync.connector.queries import QUERY_TIMEOUT_SECONDS
 from dagster_airbyte_proto.sync.process_identity import is_alive, this_process
@@ -48,10 +49,11 @@ def ownership(container: "Container", store: Callable[[], StateStore]) -> Owners
         return Ownership.OWNED if alive else Ownership.ORPHAN
     if labels.get("verb") in _QUERY_VERBS and datetime.now(UTC) - container.created_at > _LONGEST_QUERY:
         return Ownership.ORPHAN
-    if labels.get("verb") not in (Verb.READ, Verb.WRITE) or owner not in store().run_holders(
-        connection, labels.get("run", "")
-    ):
+    if labels.get("verb") not in (Verb.READ, Verb.WRITE):
         return Ownership.UNKNOWN
-    now = datetime.now(UTC)
-    holds = any(lease.holder == owner and lease.expires_at > now for lease in store().current_leases(connection))
-    return Ownership.OWNED if holds else Ownership.ORPHAN
+    try:
+        if owner not in store().run_holders(connection, labels.get("run", "")):
+            return Ownership.UNKNOWN
+        return Ownership.OWNED if owner in store().live_holders(connection) else Ownership.ORPHAN
+    except ConfigError:  # on an executor, about a container of another connection
+        return Ownership.UNKNOWN

@@ -4,6 +4,7 @@ import socket
 import ssl
 import threading
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalError, StateConflict, StateUnavailable
+from dagster_airbyte_proto.launchers.docker.containers import Container
 from dagster_airbyte_proto.sync.cluster import frames, remote_calls
 from dagster_airbyte_proto.sync.cluster.certificate import new_identity
 from dagster_airbyte_proto.sync.cluster.channel import Served
@@ -19,6 +21,7 @@ from dagster_airbyte_proto.sync.cluster.executor_sync import StoreOfSync
 from dagster_airbyte_proto.sync.cluster.frames import MAX_FRAME_BYTES
 from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync
 from dagster_airbyte_proto.sync.cluster.values import RemoteMethods
+from dagster_airbyte_proto.sync.connector.container_owners import Ownership, ownership
 from tests.sync.cluster.conftest import ServedObjects, Serving
 from tests.sync.shop import until
 
@@ -179,3 +182,14 @@ def test_a_task_reaches_no_other_connection(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match="its sync is of shop, not of crm"):
             call()
+
+
+def test_a_container_of_another_connection_has_an_owner_that_a_task_does_not_know(
+    serving: Serving, tmp_path: Path
+) -> None:
+    store = StoreOfSync(SqlStore(f"sqlite:///{tmp_path}/state.db"), "shop", 0, {})
+    of_shop: DeliveryStore = serving.stub(store, DeliveryStore)
+    owner = "pid 7 on elsewhere (started 1, kernel 00000000)"
+    labels = {"verb": "read", "connection": "crm", "run": "run-1", "owner": owner}
+    container = Container("c", "image", "running", datetime.now(UTC), labels)
+    assert ownership(container, lambda: of_shop) is Ownership.UNKNOWN
