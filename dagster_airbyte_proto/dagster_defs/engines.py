@@ -6,10 +6,12 @@ from typing import Protocol, get_args, runtime_checkable
 
 from dagster_airbyte_proto.checkpoints.sql import sql_store
 from dagster_airbyte_proto.connection.connection import RunOn
+from dagster_airbyte_proto.connection.document import Document
+from dagster_airbyte_proto.connection.validation import validated
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
-from dagster_airbyte_proto.settings import CompactAfter, Settings
+from dagster_airbyte_proto.settings import Settings, SettingsFile
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.writer import TableWriter
 
@@ -55,22 +57,23 @@ class TableIOManager(Protocol):
 
 
 def engine_settings(connector: ConnectorSettings) -> Settings:
-    """The settings of the resource's home folder, overridden by its own fields."""
-    compact_after = CompactAfter(
-        delete_files=connector.compact_after_delete_files, small_files=connector.compact_after_small_files
-    )
+    """The settings of the resource's home folder, overridden by its own fields. Raises ConfigError for values that a
+    settings file may not have either."""
+    doing = "reading the config of ConnectorResource"
     if connector.run_on not in get_args(RunOn):
-        raise ConfigError(
-            "reading the config of ConnectorResource",
-            f"run_on is {connector.run_on!r}",
-            remedy=f"Set it to {' or '.join(get_args(RunOn))}.",
-        )
+        raise ConfigError(doing, f"run_on is {connector.run_on!r}", remedy=f"Set it to {' or '.join(get_args(RunOn))}.")
+    compact_after = {
+        "delete_files": connector.compact_after_delete_files,
+        "small_files": connector.compact_after_small_files,
+    }
     own_fields = {
         "lease_seconds": connector.lease_seconds,
         "compact_after": compact_after,
         "run_on": connector.run_on,
     }
-    return Settings.load(home_folder(connector.home)).model_copy(update=own_fields)
+    home = home_folder(connector.home)
+    own = validated(SettingsFile, Document("config of ConnectorResource", own_fields, {}), folder=home)
+    return Settings.load(home).model_copy(update={name: getattr(own, name) for name in own_fields})
 
 
 @contextmanager

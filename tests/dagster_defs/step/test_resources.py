@@ -1,13 +1,16 @@
 """The resources as users give them: from the environment, from nothing, and wrong."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from dagster_airbyte_proto.dagster_defs.engines import engine_settings
 from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.errors import ConfigError
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options, resources, shop_assets
 from tests.dagster_defs.support.shop_runs import Run, Runs
@@ -62,6 +65,19 @@ def test_a_word_that_is_no_choice_is_refused(runs: OpenRuns) -> None:
     shop.place.offer(two(5, 5))
     run = run_with(shop, connector=ConnectorResource(home=str(shop.place.home), shared_state="halve"))
     assert any("'halve'" in words and "refuse or whole" in words for words in run.descriptions)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [("lease_seconds", 0.0, "lease_seconds"), ("compact_after_small_files", -5, "compact_after.small_files")],
+)
+def test_a_number_that_no_settings_file_may_have_is_refused(
+    field: str, value: float, named: str, tmp_path: Path
+) -> None:
+    connector = ConnectorResource(home=str(tmp_path), **{field: value})
+    with pytest.raises(ConfigError, match="config of ConnectorResource") as refused:
+        engine_settings(connector)
+    assert named in str(refused.value)
 
 
 def test_assets_that_dagster_renamed_are_synced(runs: OpenRuns) -> None:
