@@ -150,7 +150,7 @@ class PushWait:
             self.is_interrupted = True
             self._background.cancel()
             with suppress(*_INTERRUPTS):  # a second interrupt ends the drain at once
-                ended = self._drained()
+                ended = ended or self._drained()  # it may have ended while its progress was reported
         if ended is None or (ended.error is not None and self.is_interrupted):
             return None
         with failing_the_step():

@@ -7,6 +7,10 @@ import dagster as dg
 import pytest
 import yaml
 
+from dagster_airbyte_proto.dagster_defs.push.step import PushWait
+from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
+from dagster_airbyte_proto.sync.push.report import PushReport
+from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.dagster_defs.support.push_process import PushProcess
 from tests.dagster_defs.support.shop_runs import Run, terminate
 from tests.dagster_defs.support.step_process import opened
@@ -14,6 +18,9 @@ from tests.sync.push.pushed_table import PushedTable, person
 from tests.sync.shop import processes_of, until
 
 _MOST_SECONDS = 10.0
+REPORT = PushReport(
+    connection="crm", status=SyncStatus.COMPLETE, run_id="run", recovered_loads=0, streams={}, seconds=1.0
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +63,11 @@ def test_a_terminated_push_keeps_what_is_acknowledged(runs: PushProcess, quick_f
     names = [row for row in table.received() if set(row) == {"id", "name"}]
     assert {row["id"] for row in names} == set(range(1, 24))
     assert all([row["id"] for row in names].count(number) == 1 for number in range(1, 11))
+
+
+def test_a_push_that_ended_when_the_interrupt_came_is_reported() -> None:
+    def interrupted() -> None:
+        raise dg.DagsterExecutionInterruptedError
+
+    waiting: PushWait = PushWait(BackgroundSync(lambda _cancel, _listener: REPORT), interrupted)
+    assert (waiting.report(), waiting.is_interrupted) == (REPORT, True)
