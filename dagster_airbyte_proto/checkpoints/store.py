@@ -202,12 +202,9 @@ class StateStore(Protocol):
         """Gives the lease back. A lease that is lost already is no error."""
         ...
 
-    def current_leases(self, connection: str) -> Sequence[Lease]:
-        """The leases on the connection, expired or not. Other runs may hold them by the time the caller looks."""
-        ...
-
-    def live_holders(self, connection: str) -> Sequence[str]:
-        """The holders of the leases on the connection that have not expired, by the store's own clock."""
+    def current_leases(self, connection: str, *, only_live: bool = False) -> Sequence[Lease]:
+        """The leases on the connection, expired or not, or those alone that have not expired by the store's own clock.
+        Other runs may hold them by the time the caller looks."""
         ...
 
     def begin_run(

@@ -80,12 +80,13 @@ def release(tx: Connection, lease: Lease) -> None:
     tx.execute(delete(leases).where(*_is(lease)))
 
 
-def current_leases(tx: Connection, connection: str) -> Sequence[Lease]:
-    """The stored leases of the connection, whoever holds them, expired or not."""
+def current_leases(tx: Connection, connection: str, alive_at: datetime | None = None) -> Sequence[Lease]:
+    """The stored leases of the connection, whoever holds them: all, or those that have not expired at that time."""
     rows = tx.execute(_leases_of(connection).order_by(leases.c.fence))
     return [
         Lease(row.connection, row.run_id, row.holder, row.fence, row.expires_at, row.token, row.partition_key)
         for row in rows
+        if alive_at is None or row.expires_at > alive_at
     ]
 
 

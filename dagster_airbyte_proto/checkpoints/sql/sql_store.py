@@ -103,14 +103,9 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader):
         with self._database.write() as tx:
             sql_leases.release(tx, lease)
 
-    def current_leases(self, connection: str) -> Sequence[Lease]:
+    def current_leases(self, connection: str, *, only_live: bool = False) -> Sequence[Lease]:
         with self._database.read() as tx:
-            return sql_leases.current_leases(tx, connection)
-
-    def live_holders(self, connection: str) -> Sequence[str]:
-        with self._database.read() as tx:
-            now = self._database.now(tx)
-            return [lease.holder for lease in sql_leases.current_leases(tx, connection) if lease.expires_at > now]
+            return sql_leases.current_leases(tx, connection, self._database.now(tx) if only_live else None)
 
     def begin_run(
         self,

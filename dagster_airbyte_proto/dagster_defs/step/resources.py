@@ -251,8 +251,9 @@ def _synced_assets(
 
 def _selected_assets(context: dg.AssetExecutionContext, connection: Connection) -> Set[dg.AssetKey]:
     """The assets that the run selects. Raises ConfigError if these are checks alone."""
-    if context.selected_asset_keys:
-        return context.selected_asset_keys
+    selected: Set[dg.AssetKey] = context.selected_asset_keys
+    if selected:
+        return selected
     raise ConfigError(
         f"running connection {connection.name}",
         "only checks are selected, and they are evaluated when their streams run",

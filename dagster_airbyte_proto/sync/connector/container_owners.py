@@ -54,6 +54,7 @@ def ownership(container: "Container", store: Callable[[], StateStore]) -> Owners
     try:
         if owner not in store().run_holders(connection, labels.get("run", "")):
             return Ownership.UNKNOWN
-        return Ownership.OWNED if owner in store().live_holders(connection) else Ownership.ORPHAN
+        holders = [lease.holder for lease in store().current_leases(connection, only_live=True)]
+        return Ownership.OWNED if owner in holders else Ownership.ORPHAN
     except ConfigError:  # on an executor, about a container of another connection
         return Ownership.UNKNOWN

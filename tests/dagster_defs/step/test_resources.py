@@ -71,9 +71,7 @@ def test_a_word_that_is_no_choice_is_refused(runs: OpenRuns) -> None:
     ("field", "value", "named"),
     [("lease_seconds", 0.0, "lease_seconds"), ("compact_after_small_files", -5, "compact_after.small_files")],
 )
-def test_a_number_that_no_settings_file_may_have_is_refused(
-    field: str, value: float, named: str, tmp_path: Path
-) -> None:
+def test_a_number_that_no_settings_file_may_have_is_refused(field: str, value: Any, named: str, tmp_path: Path) -> None:
     connector = ConnectorResource(home=str(tmp_path), **{field: value})
     with pytest.raises(ConfigError, match="config of ConnectorResource") as refused:
         engine_settings(connector)
