@@ -162,11 +162,11 @@ class Stage:
         return record_lines.records
 
     def add_batch(self, stream: StreamId, batch: pa.RecordBatch) -> int:
-        """Adds a batch of a stream whose connector sends Arrow. Returns the number of its rows.
+        """Adds a valid batch of a stream whose connector sends Arrow. Returns the number of its rows.
 
         All rows of a stream come in batches, or none. A field that the stream's schema declares differently is cast to
         its column; values that do not fit are null, with an entry in the row's changes. Raises ConnectorError for a
-        batch that breaks Arrow's own format or that the stream's policy refuses: nothing of it is added.
+        batch that the stream's policy refuses: nothing of it is added.
         """
         stream, rows = self.planned_id(stream), int(batch.num_rows)
         stage = self._streams.get(stream)

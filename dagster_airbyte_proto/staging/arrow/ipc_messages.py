@@ -2,7 +2,11 @@
 
 The format lets a writer compress the buffers of a batch (lz4, zstd). Half a megabyte may then unpack to any size, and
 Arrow unpacks before anybody can look. So a compressed batch is refused: pipes between processes gain nothing from it.
-What a message is stands in its metadata, a flatbuffer, of which two fields are read here.
+What a message is stands in its metadata, a flatbuffer, of which three fields are read here. Metadata of before Arrow
+1.0 (V4) may say in another place that a batch is compressed, and no connector needs it: it is refused too.
+
+Arrow checks nothing of what it reads: an offset may lead behind the buffer that came, into our memory. So nothing may
+be done with a batch before all of it is validated, and its size computed.
 """
 
 import struct
@@ -11,24 +15,45 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.staging.arrow.unpacked_size import unpacked_bytes
 
+MAX_UNPACKED_BYTES = 1 << 30
+"""Twice what a batch may have as it is sent: 128 million values that are null, or text that is named by an index."""
 _DOING = "reading an Arrow batch"
-_HEADER_TYPE, _HEADER = 1, 2
+_VERSION, _HEADER_TYPE, _HEADER = 0, 1, 2
+_V5 = 4
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _DATA_OF_DICTIONARY, _COMPRESSION_OF_BATCH = 1, 3
 
 
 def record_batches(content: bytes, stream: StreamId) -> tuple[pa.RecordBatch, ...]:
-    """Returns the batches of an IPC stream, without a copy. Raises ProtocolViolation."""
+    """Returns the batches of an IPC stream, valid and without a copy. Raises ProtocolViolation."""
     try:
         for message in pa.ipc.MessageReader.open_stream(content):
-            if _is_compressed(memoryview(message.metadata)):
-                found = "its buffers are compressed, and could unpack to any size: the connector must send them plain"
-                raise ProtocolViolation(_DOING, found, stream=str(stream))
+            _check_message(memoryview(message.metadata), stream)
         with pa.ipc.open_stream(content) as reader:
-            return tuple(reader)
+            return tuple(_checked(batch, stream) for batch in reader)
     except (pa.ArrowException, OSError, EOFError, ValueError, IndexError, struct.error) as error:
         raise ProtocolViolation(_DOING, str(error)[:500], stream=str(stream)) from error
+
+
+def _checked(batch: pa.RecordBatch, stream: StreamId) -> pa.RecordBatch:
+    batch.validate(full=True)
+    size = sum(map(unpacked_bytes, batch.columns))
+    if size > MAX_UNPACKED_BYTES:
+        found = f"its {batch.num_rows:,} rows unpack to {size:,} bytes, and may to {MAX_UNPACKED_BYTES:,}"
+        raise ProtocolViolation(_DOING, found, stream=str(stream))
+    return batch
+
+
+def _check_message(metadata: memoryview, stream: StreamId) -> None:
+    version_at = _field(metadata, int(struct.unpack_from("<I", metadata)[0]), _VERSION)
+    if not version_at or struct.unpack_from("<h", metadata, version_at)[0] < _V5:
+        found = "its metadata is of before Arrow 1.0: the connector must send version 5"
+        raise ProtocolViolation(_DOING, found, stream=str(stream))
+    if _is_compressed(metadata):
+        found = "its buffers are compressed, and could unpack to any size: the connector must send them plain"
+        raise ProtocolViolation(_DOING, found, stream=str(stream))
 
 
 def _is_compressed(metadata: memoryview) -> bool:

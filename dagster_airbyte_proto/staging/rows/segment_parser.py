@@ -144,7 +144,7 @@ class SegmentParser:
 
     def parse_batch(self, batch: pa.RecordBatch, now_microseconds: int, since_microseconds: int) -> ParsedBatch:
         """Takes in a batch of a connector that sends Arrow, which came at `since_microseconds`."""
-        wire = batch_rows(batch, self._columns, str(self._planned.id))
+        wire = batch_rows(batch, self._columns)
         names = (column.name for column in self._columns.parsed_columns)
         arrays = dict(zip(names, wire.arrays, strict=True))
         return self._build_batch(wire, arrays, SegmentTimes(self._began_at, since_microseconds, now_microseconds))

@@ -95,9 +95,7 @@ class RowTransformer:
 
     def _typed(self, found: TransformedRows) -> tuple[dict[str, pa.Array], Changes]:
         """Returns the columns in the types of the table, and the changes of values that do not fit them."""
-        made = batch_rows(
-            found.batch.select([column.name for column in self._made]), Columns(self._made), str(self._planned.id)
-        )
+        made = batch_rows(found.batch.select([column.name for column in self._made]), Columns(self._made))
         arrays = dict(zip((column.name for column in self._made), made.arrays, strict=True))
         for column in self._columns.all:
             if column.name in self._passed_on:

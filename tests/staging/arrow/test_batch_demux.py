@@ -1,8 +1,10 @@
 """Lines and Arrow batches in one output: fed whole, in pieces, cut off, and broken."""
 
 import io
+import struct
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -73,11 +75,43 @@ def test_a_batch_that_comes_as_one_chunk_is_not_copied() -> None:
         (_sent(_ipc(_ROWS)[:-200]), "reading an Arrow batch"),
         (_sent(_ipc(_ROWS, compression="zstd")), "its buffers are compressed"),
         (_sent(_ipc(_WORDS, compression="lz4")), "its buffers are compressed"),
+        (_sent(_ipc(_ROWS, metadata_version=pa.ipc.MetadataVersion.V4)), "its metadata is of before Arrow 1.0"),
     ],
 )
 def test_what_is_no_batch_is_a_violation(output: bytes, found: str) -> None:
     with pytest.raises(ProtocolViolation, match=found):
         _demuxed(output, 1 << 20)
+
+
+def test_an_offset_behind_the_bytes_that_came_reads_nothing_of_our_memory() -> None:
+    content = _ipc(pa.record_batch({"name": ["sixteen letters.", "", ""]}))
+    sent, broken = (struct.pack("<iiii", 0, *offsets) for offsets in ((16, 16, 16), (3_000_000, 3_000_000, 16)))
+    assert content.count(sent) == 1
+    with pytest.raises(ProtocolViolation, match="reading an Arrow batch"):
+        _demuxed(_sent(content.replace(sent, broken)), 1 << 20)
+
+
+_MANY = 1 << 21
+_TEXT = pa.array(["x" * 1000])
+_, _VIEW, _VIEWED = _TEXT.cast(pa.string_view()).buffers()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.nulls(2**31 - 1),
+        pa.nulls(_MANY, pa.list_(pa.null(), 100)),
+        pa.DictionaryArray.from_arrays(np.zeros(_MANY, np.int8), _TEXT),
+        pa.RunEndEncodedArray.from_arrays(pa.array([_MANY], pa.int32()), _TEXT),
+        pa.Array.from_buffers(pa.string_view(), _MANY, [None, pa.py_buffer(_VIEW.to_pybytes() * _MANY), _VIEWED]),
+        pa.StructArray.from_arrays([pa.nulls(_MANY)], ["x" * 1000]),
+    ],
+    ids=lambda array: str(array.type)[:20],
+)
+def test_a_batch_whose_values_would_fill_the_memory_is_a_violation(array: pa.Array) -> None:
+    assert _demuxed(_sent(_ipc(pa.record_batch([array.slice(0, 1000)], ["v"]))), 1 << 20)
+    with pytest.raises(ProtocolViolation, match="rows unpack to"):
+        _demuxed(_sent(_ipc(pa.record_batch([array], ["v"]))), 1 << 28)
 
 
 @given(st.binary(max_size=60), st.integers(0, 900))

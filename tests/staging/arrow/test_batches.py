@@ -11,7 +11,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.model import ObjectsAs, PlannedStream, StreamId, TypeChoices, WriteMode
 from dagster_airbyte_proto.schema.arrow_schema import json_schema_of
@@ -198,8 +197,9 @@ def test_typed_columns_equal_those_of_the_same_records_as_lines(tmp_path: Path) 
     assert {name: one[name] for name in texts} == {name: other[name] for name in texts}
 
 
-def test_a_batch_that_breaks_its_own_format_is_the_connectors_fault(tmp_path: Path) -> None:
-    broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe"))
-    planned = planned_for(pa.schema([("v", pa.string())]))
-    with pytest.raises(ProtocolViolation):
-        landed(planned, tmp_path, pa.record_batch([broken], ["v"]))
+def test_a_large_batch_is_parsed_in_slices_and_lands_in_order(tmp_path: Path) -> None:
+    rows = (1 << 17) + 5
+    planned = planned_for(_batch(0, 0).schema)
+    part = landed(planned, tmp_path, _batch(0, rows))
+    assert (part.emitted, part.rows) == (rows, rows)
+    assert [row["id"] for row in rows_of(part)] == list(range(rows))
