@@ -12,10 +12,12 @@ A connection only narrows. What it leaves out stays as the manifest has it, and 
 
 A host is an exact name, `*.suffix` (which is not the suffix itself), or `*`. A name may lead anywhere, and who owns it
 may change that at any time. So the address counts too: one of this machine, of its link, or of nobody is reached only
-under a name that the *user* wrote out, in the connection or in the config. A manifest cannot grant it.
+under a name that the *user* wrote out, in the connection or in the config. A manifest cannot grant it. Which addresses
+are this machine's own beside the loopback, only its kernel knows: whoever connects has to ask it (`sockets.py`).
 """
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -25,8 +27,16 @@ from dagster_airbyte_proto.protocols.rapidbyte.manifest import ConnectorManifest
 DEFAULT_MEMORY_BYTES = 1 << 30
 DEFAULT_TIMEOUT_SECONDS = 300.0
 _HOST_KEYS = frozenset(("host", "hostname", "server", "address"))
-_METADATA = frozenset((ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("100.100.100.200")))
-"""Addresses of clouds' metadata that are not link-local."""
+_METADATA = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "fd20:ce::254", "192.0.0.192"),
+    )
+)
+"""Addresses of clouds' metadata that are not link-local: of AWS, Alibaba, Azure, Google and Oracle."""
+_HOST = re.compile(r"[A-Za-z0-9._:%\[\]-]+")
+"""A host has no other characters. Resolvers end a name at a NUL, and make dots of other letters: they would look up
+another name than the one that was matched."""
 _MAX_CONFIG_DEPTH = 32
 
 
@@ -52,14 +62,18 @@ class HostRule(NamedTuple):
 
     def permits(self, host: str) -> bool:
         """True if it may connect to a host of this name, wherever the name leads."""
+        if not _HOST.fullmatch(host):
+            return False
         is_declared = any(_matches(pattern, host) for pattern in (*self.declared, *self.of_config))
         return is_declared and (self.allowed is None or any(_matches(pattern, host) for pattern in self.allowed))
 
     def permits_address(self, host: str, address: str) -> bool:
         """True if a permitted host may lead to this address."""
-        return not _is_special(address) or any(
-            _plain(host) == _plain(written) for written in (*self.of_config, *(self.allowed or ()))
-        )
+        return not _is_special(address) or self.is_written_by_user(host)
+
+    def is_written_by_user(self, host: str) -> bool:
+        """True if the user wrote out this name: then it may lead to this machine."""
+        return any(plain_host(host) == plain_host(written) for written in (*self.of_config, *(self.allowed or ())))
 
     def __str__(self) -> str:
         named = ", ".join((*self.declared, *(f"{host} (of its config)" for host in self.of_config)))
@@ -132,13 +146,14 @@ def _host_of(text: str) -> Iterator[str]:
 
 
 def _matches(pattern: str, host: str) -> bool:
-    pattern, host = _plain(pattern), _plain(host)
+    pattern, host = plain_host(pattern), plain_host(host)
     if pattern == "*":
         return True
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 
-def _plain(host: str) -> str:
+def plain_host(host: str) -> str:
+    """The host as it is matched, and looked up."""
     return host.strip().lower().strip("[]").removesuffix(".")
 
 

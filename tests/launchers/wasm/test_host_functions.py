@@ -1,5 +1,8 @@
 """Every function of the host, called by a component: each where it works, and each where it is refused."""
 
+import contextlib
+import fcntl
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -302,6 +305,16 @@ def test_a_name_that_leads_to_this_machine_is_refused(leads_to: str, monkeypatch
     assert _code(_called(host, "connect-tcp", "rebound.example.com", 1)) == "permission/NETWORK_DENIED"
 
 
+def test_a_name_that_leads_to_an_address_of_our_own_network_card_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.connect(("192.0.2.1", 9))  # Sends nothing: the kernel says from where it would.
+        own = made.getsockname()[0]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (own, 1))])
+    host = _host(HostRule(("*",), ("db.example.com",)))
+    assert _code(_called(host, "connect-tcp", "rebound.example.com", 1)) == "permission/NETWORK_DENIED"
+    assert _code(_called(host, "connect-tcp", "db.example.com", 1)) == "transient-network/TCP_CONNECT_FAILED"
+
+
 def test_a_name_is_looked_up_once(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that leads elsewhere at its second look-up gains nothing."""
     looked_up: list[str] = []
@@ -325,6 +338,29 @@ def test_the_number_of_sockets_has_a_limit(server: int, monkeypatch: pytest.Monk
     _called(host, "socket-close", 1)
     assert _called(host, "connect-tcp", "localhost", server).case == "ok"
     host.close()
+
+
+def test_sockets_leave_descriptors_for_others(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = _host(HostRule((), ("localhost",)))
+    with socket.socket() as free:
+        limit = (free.fileno() + 4) * 4 // 3
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    answers = [_called(host, "connect-tcp", "localhost", server) for _ in range(10)]
+    assert answers[0].case == "ok"
+    assert _code(answers[-1]) == "transient-network/TCP_CONNECT_FAILED"
+    host.close()
+
+
+def test_a_socket_with_a_large_descriptor_is_read(server: int) -> None:
+    made = HostSockets(HostRule((), ("localhost",)))
+    handle = made.connect("localhost", server)
+    plain = made._sockets[handle]
+    with contextlib.suppress(OSError):  # Where the limit is lower, there is nothing to see.
+        made._sockets[handle] = socket.socket(fileno=fcntl.fcntl(plain.fileno(), fcntl.F_DUPFD_CLOEXEC, 1024))
+    assert made.write(handle, b"ping") == Tagged("written", 4)
+    assert made.read(handle, 100).case == "data"
+    plain.close()
+    made.close_all()
 
 
 def test_writes_to_a_slow_host_would_block() -> None:

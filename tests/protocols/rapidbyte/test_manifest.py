@@ -135,6 +135,10 @@ def test_without_limits_there_are_defaults() -> None:
         ("db.corp", "DB.corp.", True),
         ("db.corp", "db.corp.evil.com", False),
         ("::1", "[::1]", True),
+        ("*.corp", "8.8.8.8\0.corp", False),
+        ("*", "8.8.8.8 .corp", False),
+        ("*.corp", "8.8.8.8\N{IDEOGRAPHIC FULL STOP}corp", False),
+        ("*", "db.corp\n", False),
     ],
 )
 def test_a_host_is_a_name_a_suffix_or_any(pattern: str, host: str, permitted: bool) -> None:
@@ -144,7 +148,7 @@ def test_a_host_is_a_name_a_suffix_or_any(pattern: str, host: str, permitted: bo
 _SPECIAL = [
     "127.0.0.1", "127.9.9.9", "0.0.0.0", "0.1.2.3", "169.254.169.254", "224.0.0.1", "240.0.0.1", "255.255.255.255",
     "::1", "::", "fe80::1", "fe80::1%eth0", "ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1",
-    "2002:7f00:1::", "fd00:ec2::254", "100.100.100.200", "no address",
+    "2002:7f00:1::", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "fd20:ce::254", "192.0.0.192",
 ]  # fmt: skip
 
 
@@ -152,6 +156,7 @@ _SPECIAL = [
 def test_no_manifest_grants_an_address_of_this_machine(address: str) -> None:
     rule = HostRule(("*", "localhost", address))
     assert rule.permits(address) and not rule.permits_address(address, address)
+    assert not rule.permits_address("db.acme.com", "no address")
 
 
 @pytest.mark.parametrize("rule", [HostRule(("*",), ("localhost",)), HostRule(("*",), (), ("localhost",))])

@@ -4,8 +4,12 @@ A host must be permitted by its name, and each address by itself. The name is lo
 checked is the one that is connected to, so a name that leads elsewhere a moment later changes nothing.
 
 Reads and writes do not block. They wait a little, though: a connector that gets `would-block` only asks again.
+
+Descriptors belong to our whole process, in which other connectors run too. So a socket is refused once few are left.
 """
 
+import errno
+import resource
 import select
 import socket
 import time
@@ -14,13 +18,13 @@ from typing import Any
 
 from dagster_airbyte_proto.launchers.wasm.host.refusals import passing_refusal, refusal
 from dagster_airbyte_proto.protocols.rapidbyte.component.wit_types import Tagged
-from dagster_airbyte_proto.protocols.rapidbyte.grants import HostRule
+from dagster_airbyte_proto.protocols.rapidbyte.grants import HostRule, plain_host
 from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ErrorCategory
 
 CONNECT_SECONDS = 10.0
 MAX_READ_BYTES = 64 << 10
 MAX_SOCKETS = 256
-_WAIT_SECONDS = 0.02
+_WAIT_MILLISECONDS = 20
 _WOULD_BLOCK = Tagged("would-block")
 
 
@@ -38,7 +42,7 @@ class HostSockets:
         if not self._rule.permits(host):
             raise refusal(ErrorCategory.PERMISSION, "NETWORK_DENIED", f"host {host[:255]} is not allowed")
         found = _addresses(host, port)
-        permitted = [each for each in found if self._rule.permits_address(host, each[4][0])]
+        permitted = [each for each in found if self._permits(host, each)]
         if not permitted:
             message = f"host {host} leads to an address of this machine or its link, which only the user may allow"
             raise refusal(ErrorCategory.PERMISSION, "NETWORK_DENIED", message)
@@ -48,7 +52,7 @@ class HostSockets:
 
     def read(self, handle: int, count: int) -> Tagged:
         found = self._found(handle)
-        if not count or not select.select([found], [], [], _WAIT_SECONDS)[0]:
+        if not count or not _is_ready(found, select.POLLIN):
             return _WOULD_BLOCK
         try:
             data = found.recv(min(count, MAX_READ_BYTES))
@@ -60,7 +64,7 @@ class HostSockets:
 
     def write(self, handle: int, data: bytes) -> Tagged:
         found = self._found(handle)
-        if not select.select([], [found], [], _WAIT_SECONDS)[1]:
+        if not _is_ready(found, select.POLLOUT):
             return _WOULD_BLOCK
         try:
             return Tagged("written", found.send(data))
@@ -79,6 +83,12 @@ class HostSockets:
         for handle in tuple(self._sockets):
             self.close(handle)
 
+    def _permits(self, host: str, found: Any) -> bool:
+        family, _, _, _, address = found
+        if self._rule.is_written_by_user(host):
+            return True
+        return self._rule.permits_address(host, address[0]) and not _is_of_this_machine(family, address)
+
     def _found(self, handle: int) -> socket.socket:
         found = self._sockets.get(handle)
         if found is None:
@@ -86,19 +96,50 @@ class HostSockets:
         return found
 
 
+def _is_ready(found: socket.socket, event: int) -> bool:
+    # Not `select`, which fails for a descriptor of 1,024 and more.
+    poll = select.poll()
+    poll.register(found, event)
+    return bool(poll.poll(_WAIT_MILLISECONDS))
+
+
 def _addresses(host: str, port: int) -> list[Any]:
     """The addresses of a host, as `socket.getaddrinfo` has them."""
     try:
-        return socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        return socket.getaddrinfo(plain_host(host), port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError, ValueError) as error:
         raise passing_refusal("DNS_RESOLUTION_FAILED", f"host {host[:255]}: {error}") from error
+
+
+def _is_of_this_machine(family: int, address: Any) -> bool:
+    """True for an address that a socket can be bound to: one of a network card or a bridge of ours."""
+    try:
+        with _new_socket(family, socket.SOCK_DGRAM) as made:
+            made.bind((address[0], 0, *address[2:]))
+    except OSError as error:
+        return error.errno != errno.EADDRNOTAVAIL
+    return True
+
+
+def _new_socket(family: int, kind: int, protocol: int = 0) -> socket.socket:
+    """Raises OSError, also where few descriptors are left: the lowest free number is given, so as many are in use."""
+    made = socket.socket(family, kind, protocol)
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and made.fileno() >= most * 3 // 4:
+        made.close()
+        raise OSError(errno.EMFILE, "the host has too many open files")
+    return made
 
 
 def _connected(addresses: list[Any], host: str) -> socket.socket:
     deadline = time.monotonic() + CONNECT_SECONDS
     failure: OSError | None = None
     for family, kind, protocol, _, address in addresses:
-        made = socket.socket(family, kind, protocol)
+        try:
+            made = _new_socket(family, kind, protocol)
+        except OSError as error:
+            failure = error
+            continue
         try:
             made.settimeout(max(0.001, deadline - time.monotonic()))
             made.connect(address)
