@@ -4,7 +4,7 @@ It adds a `city` to each row, which it keeps by the state server under the row's
 is a multiple of 3, and twice to those whose id is one less. The credentials say how:
 
 - `dialect`: `packages`, or `seed`, the names of the specification.
-- `halts_at`, `dies_at`: the id of a row.
+- `halts_at`, `dies_at`: the id of a row. `halt_status`: `error`, or `ok`, with which it ends well.
 - `replies_of`: it sends back this value in the place of the city.
 - `replies`: the number of replies to each row. `is_bare`: they have nothing but the city.
 - `notes`: a file, to which it writes the id of each row that it gets.
@@ -43,8 +43,9 @@ def _enrich(row: dict[str, Any], config: dict[str, Any], options: dict[str, Any]
         with Path(config["notes"]).open("a") as file:
             file.write(f"{number}\n")
     if number == config.get("halts_at") and _has_turn(config):
-        _say("halt", {"status": "error", "message": "no more credits"})
-        sys.exit(1)
+        status = config.get("halt_status", "error")
+        _say("halt", {"status": status, "message": "no more credits"})
+        sys.exit(0 if status == "ok" else 1)
     if number == config.get("dies_at") and _has_turn(config):
         os._exit(7)
     key = {"key": ["city", str(number)]}

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
+from dagster_airbyte_proto.protocols.destination import StreamResult
+from dagster_airbyte_proto.protocols.events import Event
 from dagster_airbyte_proto.protocols.syncmaven import messages
 
 ROW_FRAME = '{"type":"enrichment-request","payload":{"row":', "}}"
@@ -31,6 +33,15 @@ def opening_line(
         "syncId": sync_id,
     }
     return messages.line(kind, payload)
+
+
+def reply(text: bytes) -> messages.EnrichedRow | StreamResult | Event:
+    """Returns what one line of its output says. Never raises.
+
+    A halt is an error, for whatever reason: a row without a reply is dropped, and those that it did not get to have
+    none.
+    """
+    return messages.reply(text, may_halt=False)
 
 
 def refusal(description: Mapping[str, Any]) -> str | None:

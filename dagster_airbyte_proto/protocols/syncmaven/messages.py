@@ -28,6 +28,7 @@ from dagster_airbyte_proto.protocols.events import (
 )
 
 _LEVELS = {"debug": LogLevel.DEBUG, "info": LogLevel.INFO, "warn": LogLevel.WARN, "error": LogLevel.ERROR}
+_COUNTS = ("received", "success", "failed", "skipped")
 _MAX_SHOWN = 2000
 
 
@@ -65,8 +66,11 @@ def line(kind: str, payload: Mapping[str, Any] | None = None, **beside: str) -> 
     return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def reply(text: bytes) -> StreamResult | EnrichedRow | Event:
-    """Returns what one line of a connector's output says. Never raises."""
+def reply(text: bytes, *, may_halt: bool = True) -> StreamResult | EnrichedRow | Event:
+    """Returns what one line of a connector's output says. Never raises.
+
+    Unless the connector `may_halt`, a halt is an error, whatever status it has.
+    """
     if b'"enrichment-re' in text and (row := _enriched_row(text)) is not None:
         return EnrichedRow(row)
     try:
@@ -81,6 +85,8 @@ def reply(text: bytes) -> StreamResult | EnrichedRow | Event:
         kind = "halt"  # The packages' own definition allows a halt without a type.
     if not isinstance(kind, str):
         return PlainLine(text)
+    if kind == "halt":
+        return _halt(body, is_error=not may_halt or body.get("status") != "ok")
     read = _READERS.get(kind)
     return read(body) if read else UnknownEvent(kind[:_MAX_SHOWN], "Syncmaven has no such message")
 
@@ -112,15 +118,26 @@ def _streams(body: Mapping[str, Any]) -> Event:
 
 def _result(body: Mapping[str, Any]) -> StreamResult:
     """Sums what it counts: for the stream, or for each of several names."""
+    is_counted = any(_count(body, name) is not None for name in _COUNTS)
     named: list[Mapping[str, Any]] = [each for each in body.values() if isinstance(each, dict)]
-    parts = named or [body]
+    parts = [body] if is_counted or not named else named
     received = [_count(each, "received") for each in parts]
     known = [count for count in received if count is not None]
     return StreamResult(
         received=sum(known) if known and len(known) == len(received) else None,
-        failed=sum(_count(each, "failed") or 0 for each in parts),
+        failed=sum(map(_failed, parts)),
         skipped=sum(_count(each, "skipped") or 0 for each in parts),
     )
+
+
+def _failed(part: Mapping[str, Any]) -> int:
+    """The rows that failed. Where no count says so, they are those that neither succeeded nor were skipped."""
+    failed, received, success = (_count(part, name) for name in ("failed", "received", "success"))
+    if failed is not None:
+        return failed
+    if received is None or success is None:
+        return 0
+    return max(0, received - success - (_count(part, "skipped") or 0))
 
 
 def _count(part: Mapping[str, Any], name: str) -> int | None:
@@ -156,9 +173,9 @@ def _shown(param: Any) -> str:
     return msgspec.json.encode(param).decode()[:_MAX_SHOWN]
 
 
-def _halt(body: Mapping[str, Any]) -> Event:
+def _halt(body: Mapping[str, Any], *, is_error: bool) -> Event:
     message = str(body.get("message") or "it halted and did not say why")
-    if body.get("status") == "ok":
+    if not is_error:
         return LogEvent(LogLevel.WARN, f"the connector halted: {message}")
     data = body.get("data")
     return ErrorEvent(message.partition("\n")[0], stack_trace=message, internal_message=_shown(data) if data else "")
@@ -173,5 +190,4 @@ _READERS = {
     "enrichment-response": _enriched,
     "enrichment-reply": _enriched,
     "log": _log,
-    "halt": _halt,
 }

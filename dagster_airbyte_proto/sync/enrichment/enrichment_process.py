@@ -87,7 +87,7 @@ class EnrichmentProcess:
     def __init__(self, connector: Destination, running: RunningConnector, opening: bytes, exchange: Exchange) -> None:
         self._connector, self._running, self._exchange = connector, running, exchange
         self._opening = opening
-        self._output = ConnectorOutput(connector, messages.reply)
+        self._output = ConnectorOutput(connector, enrichment.reply)
         self._rows: list[bytes] = []
         self._bytes = self._sent = self._received = 0
         self._hang_seconds = connector.connection.connector.timeouts.result_seconds or _HANG_SECONDS

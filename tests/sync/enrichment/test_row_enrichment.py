@@ -87,6 +87,7 @@ def test_columns_that_do_not_come_back_are_null_and_others_are_left_out(tmp_path
     ("config", "error", "kind"),
     [
         ({"halts_at": 4}, "no more credits", ConnectorError),
+        ({"halts_at": 4, "halt_status": "ok"}, "no more credits", ConnectorError),
         ({"dies_at": 4}, "exited with code 7", ConnectorError),
         ({"replies_of": {"x": 1}}, "does not fit the schema of the new rows", ProtocolViolation),
     ],

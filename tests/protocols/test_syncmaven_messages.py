@@ -1,0 +1,25 @@
+"""The counts with which a Syncmaven destination answers for its rows."""
+
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.protocols.destination import StreamResult
+from dagster_airbyte_proto.protocols.syncmaven.messages import line, reply
+
+_COUNTED = {"received": 10, "success": 8, "failed": 2}
+
+
+@pytest.mark.parametrize(
+    ("payload", "result"),
+    [
+        (_COUNTED, StreamResult(received=10, failed=2)),
+        ({**_COUNTED, "errors": {"E1": 2}}, StreamResult(received=10, failed=2)),
+        ({"users": _COUNTED, "teams": {**_COUNTED, "skipped": 1}}, StreamResult(received=20, failed=4, skipped=1)),
+        ({"received": 10, "success": 8}, StreamResult(received=10, failed=2)),
+        ({"received": 10, "success": 7, "skipped": 1}, StreamResult(received=10, failed=2, skipped=1)),
+        ({"received": 10}, StreamResult(received=10)),
+    ],
+)
+def test_rows_that_failed_are_counted_wherever_a_result_says_so(payload: dict[str, Any], result: StreamResult) -> None:
+    assert reply(line("stream-result", payload)) == result
