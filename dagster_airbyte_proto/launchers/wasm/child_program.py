@@ -76,8 +76,8 @@ def _wasi(task: dict[str, Any]) -> Any:
     wasi = wasmtime.WasiConfig()
     wasi.argv = ["connector"]
     wasi.env = list(task["variables"].items())
-    for folder in task["preopens"]:
-        wasi.preopen_dir(folder, folder)
+    for folder, name in task["preopens"]:
+        wasi.preopen_dir(folder, name)
     wasi.inherit_stdin()
     wasi.inherit_stdout()
     wasi.inherit_stderr()
@@ -129,8 +129,8 @@ def _is_private(about: os.stat_result) -> bool:
 
 def write_sealed(path: str, content: bytes) -> None:
     """Writes a file of the cache, with its digest in front. Whoever reads sees the whole of it or nothing."""
-    unfinished = f"{path}.{os.getpid()}"
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    unfinished = f"{path}.{os.urandom(8).hex()}"  # Containers that share a folder have the same process ids.
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(_digest(path, content))
         file.write(content)

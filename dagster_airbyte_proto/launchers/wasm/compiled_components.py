@@ -89,7 +89,7 @@ class KeptComponent(NamedTuple):
 def kept_components(cache: Path) -> list[KeptComponent]:
     """The components in the cache, by the digests of their bytes."""
     files: dict[str, list[tuple[Path, os.stat_result]]] = {}
-    for path in sorted((cache / _FOLDER).glob("*wasm")):
+    for path in sorted((cache / _FOLDER).glob("*wasm*")):  # Those that a killed writer left too.
         with suppress(OSError):  # Another process removes it.
             files.setdefault(path.name.partition("-")[0], []).append((path, path.lstat()))
     return [

@@ -11,6 +11,7 @@ import struct
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
+from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -158,21 +159,29 @@ class WasmLauncher:
         allowed = named.keys() if named else set(grants.variables)
         return {**{name: os.environ[name] for name in allowed if name in os.environ}, **named}
 
-    def _preopens(self, grants: Grants) -> list[str]:
-        for folder in map(Path, grants.preopens):
-            where = folder.resolve()
-            hidden = [each.resolve() for each in self._options.permissions.hidden]
+    def _preopens(self, grants: Grants) -> list[tuple[str, str]]:
+        """The granted folders: where each is, and its name for the component. Links are followed here, and once."""
+        doing = f"starting the component {self._path.name}"
+        found = [(Path(folder).resolve(), Path(os.path.normpath(folder))) for folder in grants.preopens]
+        hidden = [each.resolve() for each in self._options.permissions.hidden]
+        for where, folder in found:
             if any(where.is_relative_to(each) or each.is_relative_to(where) for each in hidden):
                 raise ConfigError(
-                    f"starting the component {self._path.name}",
+                    doing,
                     f"its folder {folder} holds our own files, or is among them",
                     remedy="Leave it out of permissions: fs: allowed_preopens.",
                 )
             if not where.is_dir():
+                raise ConfigError(doing, f"its folder {folder} does not exist here")
+        # It writes to the outer one, and could put a link to anywhere in the place of the inner one.
+        for one, other in permutations(found, 2):
+            if any(inner.is_relative_to(outer) for inner in one for outer in other):
                 raise ConfigError(
-                    f"starting the component {self._path.name}", f"its folder {folder} does not exist here"
+                    doing,
+                    f"its folder {one[1]} lies within its folder {other[1]}",
+                    remedy="Name one of them in permissions: fs: allowed_preopens.",
                 )
-        return list(grants.preopens)
+        return [(str(where), name) for (where, _), name in zip(found, grants.preopens, strict=True)]
 
 
 def _of_config(manifest: ConnectorManifest) -> list[str]:

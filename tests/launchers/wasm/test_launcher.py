@@ -16,6 +16,7 @@ from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.launchers.wasm import compiled_components
 from dagster_airbyte_proto.launchers.wasm.child_program import sealed_content, write_sealed
 from dagster_airbyte_proto.protocols.conversation import Verb
+from dagster_airbyte_proto.protocols.rapidbyte.component.wasm_binary import leb128, section
 from dagster_airbyte_proto.protocols.rapidbyte.grants import Narrowing
 from tests.conformance.launcher import is_running, until
 from tests.launchers.wasm.conftest import Component, invocation, output
@@ -268,6 +269,7 @@ def test_another_protocol_version_is_a_warning(tmp_path: Path) -> None:
         (b"\0asm\x01\0\0\0", "it is no component"),
         (b"#!/bin/sh", "does not begin as WebAssembly does"),
         (b"\0asm\x0d\0\x01\0", "must export one of rapidbyte:connector/source@4.0.0"),
+        (b"\0asm\x0d\0\x01\0" + section(7, leb128(2**32 - 1)) + section(10, b"\0"), "4,294,967,295 types"),
     ],
 )
 def test_what_is_no_connector_is_refused(content: bytes, found: str, tmp_path: Path) -> None:
@@ -304,6 +306,44 @@ def test_our_own_files_are_never_a_folder_of_a_component(preopen: str, tmp_path:
         Component(path, tmp_path).launcher(options=options).launch(invocation(Verb.CHECK, {}), environment={})
     allowed = Component(path, tmp_path).launcher(Narrowing(preopens=()), options)
     assert output(allowed, Verb.CHECK, {}).lines[0]["status"] == "success"
+
+
+def test_a_folder_within_another_is_refused_also_where_a_link_hides_it(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "data", tmp_path / "data" / "exports"
+    inner.mkdir(parents=True)
+    manifest = {**guests.MANIFEST, "permissions": {"fs": {"preopens": [str(outer), str(inner)]}}}
+    path = tmp_path / "nested.wasm"
+    path.write_bytes(guests.connector(tmp_path, "source", manifest))
+    launcher = Component(path, tmp_path).launcher()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="exports lies within its folder"):
+            launcher.launch(invocation(Verb.CHECK, {}), environment={})
+        if not inner.is_symlink():  # As the component could, once it has the outer one.
+            inner.rmdir()
+            (tmp_path / "secret").mkdir()
+            inner.symlink_to("../secret")
+    assert output(Component(path, tmp_path).launcher(Narrowing(preopens=(str(outer),))), Verb.CHECK, {}).lines
+
+
+def test_two_writers_of_one_file_of_the_cache_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, replace = str(tmp_path / "a.wasm"), os.replace
+
+    def interrupted(unfinished: str, target: str) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        write_sealed(target, b"other")
+        replace(unfinished, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    write_sealed(path, b"one")
+    assert sealed_content(path) == b"one"
+
+
+def test_what_a_killed_writer_left_is_pruned_with_its_component(tmp_path: Path) -> None:
+    left = tmp_path / "components" / "abc-w1.cwasm.0123"
+    left.parent.mkdir()
+    left.touch()
+    (kept,) = compiled_components.kept_components(tmp_path)
+    assert kept.files == (left,)
 
 
 def test_identity_is_that_of_the_bytes_and_the_grants(source: Component, tmp_path: Path) -> None:

@@ -79,12 +79,19 @@ class _HeaderReading:
             self._take_imports(reader)
             return
         if part.id == _TYPES:
-            self.types += reader.number()  # They are counted, and never looked at.
+            self.types += self._count_of_types(reader, part)
         elif part.id == _ALIASES:
             self._take_aliases(reader)
         else:
             raise _unsupported(self._name, "it is composed already, or of a form that no known toolchain makes")
         self.content += self._connector[part.start : part.end]
+
+    def _count_of_types(self, reader: WasmReader, part: WasmSection) -> int:
+        """They are never looked at. Each has a byte at least, and the adapter's text grows with their number."""
+        count = reader.number()
+        if count > part.end - reader.position:
+            raise _unsupported(self._name, f"it names {count:,} types, and they are cut off")
+        return count
 
     def _take_aliases(self, reader: WasmReader) -> None:
         for _ in range(reader.number()):
