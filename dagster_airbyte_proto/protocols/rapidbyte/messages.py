@@ -22,7 +22,7 @@ asks for a batch after the first, with all values that it keeps, by scope, if on
 """
 
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import inf, isfinite, nan
 from types import MappingProxyType
 from typing import Any
 
@@ -213,9 +213,13 @@ def _metric(found: _Line, _: StreamId | None) -> Event:
     name, given = payload.get("name"), payload.get("value")
     typed = given if isinstance(given, dict) else {"value": given, "type": payload.get("type")}
     value, kind = typed.get("value"), typed.get("type")
-    if not isinstance(name, str) or not isinstance(value, int | float) or not isfinite(value):
+    try:
+        number = float(value) if isinstance(value, int | float) else nan
+    except OverflowError:
+        number = inf
+    if not isinstance(name, str) or not isfinite(number):
         return AnalyticsEvent("metric", found.message)
-    return MetricEvent(name[:_MAX_METRIC_NAME], float(value), kind == "counter")
+    return MetricEvent(name[:_MAX_METRIC_NAME], number, kind == "counter")
 
 
 def _rejected(found: _Line, stream: StreamId | None) -> Event:

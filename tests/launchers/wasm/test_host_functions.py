@@ -230,6 +230,29 @@ def test_state_has_limits() -> None:
     assert _code(_called(host, "state-get", 1, "k")) == "config/INVALID_SCOPE"
 
 
+def test_limits_of_a_run_begin_anew_with_each_stream() -> None:
+    host = _host()
+    calls: list[tuple[str, tuple[Any, ...]]] = [
+        ("emit-dlq-record", ("users", "{}", "bad", "data")),
+        ("state-put", (1, "k", "v")),
+    ]
+    for name, arguments in calls:
+        while _called(host, name, *arguments).case == "ok":
+            host.output.clear()
+    host.begin("others", {})
+    assert [_called(host, name, *arguments).case for name, arguments in calls] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("emit-dlq-record", ("users", "{}", "bad", "data")), ("state-put", (0, "k", "v"))]
+)
+def test_a_run_that_rejected_or_kept_something_is_not_called_again(name: str, arguments: tuple[Any, ...]) -> None:
+    host = _host()
+    before = host.effects
+    _called(host, name, *arguments)
+    assert host.effects > before
+
+
 def test_outside_of_a_run_nothing_goes_to_a_stream() -> None:
     host = _host()
     handle = _called(host, "frame-new", 1).payload

@@ -20,6 +20,7 @@ from dagster_airbyte_proto.model import (
 )
 from dagster_airbyte_proto.protocols.conversation import ReadRequest, Transcript, Verb
 from dagster_airbyte_proto.protocols.events import (
+    AnalyticsEvent,
     CatalogEvent,
     CheckEvent,
     ErrorEvent,
@@ -278,3 +279,8 @@ def _retried(**parts: Any) -> ReportedError:
 )
 def test_only_a_safe_error_is_tried_again_and_not_for_ever(error: ReportedError, pauses: list[float | None]) -> None:
     assert [error.pause_seconds(tries) for tries in (1, 2, 3)] == pauses
+
+
+def test_a_metric_of_more_digits_than_a_number_has_is_logged_and_not_counted() -> None:
+    written = f'{{"name":"pages","value":{"9" * 400}}}'
+    assert messages.event(messages.line("metric", message=written)) == AnalyticsEvent("metric", written)

@@ -51,8 +51,8 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 class HostFunctions:
     """Answers the calls of a connector of this role, and keeps what they leave behind.
 
-    `stream` is the one that runs, see `begin`. `effects` counts batches and checkpoints: a call that failed after
-    one of them must not be made again. `inbox` has what comes in for a destination.
+    `stream` is the one that runs, see `begin`. `effects` counts batches, checkpoints, rejected records and values that
+    it keeps: a call that failed after one of them must not be made again. `inbox` has what comes in for a destination.
     """
 
     def __init__(self, role: str, rule: HostRule, state: ComponentState, inbox: Inbox | None = None) -> None:
@@ -63,7 +63,8 @@ class HostFunctions:
         self._state = state
         self.inbox = inbox or Inbox(is_closed=True)
         self._frames, self._sockets = Frames(), HostSockets(rule)
-        self.rejected = self._puts = self._reported_puts = 0
+        self.rejected = self._puts = 0
+        self._has_unreported_puts = False
         self._characters = dict.fromkeys(range(CONNECTOR_INSTANCE + 1), 0)
         for name, scope in SHARED.items():
             self._characters[scope] = _size(state.shared()[name])
@@ -104,8 +105,8 @@ class HostFunctions:
     def note_answer(self) -> None:
         """Notes that a transform has answered its batch, with all that it keeps now."""
         self._has_batch = False
-        kept = self.kept() if self._puts != self._reported_puts else {}
-        self._reported_puts = self._puts
+        kept = self.kept() if self._has_unreported_puts else {}
+        self._has_unreported_puts = False
         self._write(messages.ANSWERED, **({"kept": kept} if kept else {}))
 
     def has_to_wait(self, call: HostCall) -> bool:
@@ -115,6 +116,7 @@ class HostFunctions:
     def begin(self, stream: str, values: Mapping[str, str], checkpoint: str = "{}") -> None:
         """Notes that this stream runs from now on, with the values that it kept, and its last checkpoint."""
         self.stream = stream
+        self.rejected = self._puts = 0
         self._last_checkpoint, self._has_unsaved = checkpoint, False
         self._characters[PER_STREAM] = _size(values)
         for key, text in values.items():
@@ -197,6 +199,7 @@ class HostFunctions:
             found = f"{MAX_REJECTED} records of this run are rejected already"
             raise refusal(ErrorCategory.DATA, "TOO_MANY_REJECTED", found)
         self.rejected += 1
+        self.effects += 1
         shown = {"record": record} if len(record) <= _MAX_RECORD_CHARACTERS else {}
         self._write("rejected", name=stream[:_MAX_TEXT], message=f"{category}: {message}"[:_MAX_TEXT], **shown)
 
@@ -218,6 +221,8 @@ class HostFunctions:
             )
         self._characters[scope] = size
         self._puts += 1
+        self._has_unreported_puts = True
+        self.effects += 1
         self._has_unsaved = self._has_unsaved or scope == PER_STREAM
         self._state.put(scope, stream, key, value)
 
