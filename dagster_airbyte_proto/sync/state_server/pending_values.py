@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key, ValueChanges, ValueStore, stored_key
 
+_ENTRY_BYTES = 64
+"""The memory of a change beside its key and its value, about."""
+
 
 class ValueLimits(NamedTuple):
     """The limits of what one connector may keep for one stream.
@@ -58,14 +61,14 @@ class PendingValues:
 
     def set(self, key: Key, value: bytes) -> None:
         """Raises TooMuch."""
-        size = sum(map(len, key)) + len(value)
+        size = _size(key) + len(value)
         limits = self._limits
         if size > limits.value_bytes:
             raise TooMuch(f"a value and its key may have {limits.value_bytes:,} bytes, and these have {size:,}")
         if len(stored_key(key)) > limits.key_bytes:
             raise TooMuch(f"a key may have {limits.key_bytes:,} bytes, and this one has {len(stored_key(key)):,}")
         with self._lock:
-            waiting = self._waiting_bytes + size - self._waiting_size(key)
+            waiting = self._waiting_with(key, value)
             self._check_waiting(waiting)
             count = self._kept + len(self._changes) + (key not in self._changes)
             if count > limits.kept or self._kept_bytes + waiting > limits.kept_bytes:
@@ -74,12 +77,20 @@ class PendingValues:
             self._waiting_bytes = waiting
 
     def delete(self, key: Key) -> bool:
-        """Returns whether there was a value."""
-        was_there = self.get(key) is not None
-        if was_there:
-            with self._lock:
-                self._drop(key)
-        return was_there
+        """Returns whether there was a value. Raises TooMuch."""
+        is_stored = self._store.kept_value(self._asset, key) is not None
+        with self._lock:
+            is_stored = is_stored and not self._is_dropped(key)
+            if self._changes.get(key) is None and (key in self._changes or not is_stored):
+                return False
+            if is_stored:
+                waiting = self._waiting_with(key, None)
+                self._check_waiting(waiting)
+                self._changes[key], self._waiting_bytes = None, waiting
+            else:  # Nothing is to be deleted from the store: of a value that came and went nothing stays here.
+                self._waiting_bytes -= self._waiting_size(key)
+                del self._changes[key]
+        return True
 
     def delete_all(self, prefix: Key) -> int:
         """Drops all values under a prefix. Returns how many there were. Raises TooMuch."""
@@ -87,7 +98,7 @@ class PendingValues:
         with self._lock:
             own = [key for key in self._changes if key[: len(prefix)] == prefix]
             if count and not self._is_dropped(prefix):
-                waiting = self._waiting_bytes + sum(map(len, prefix))
+                waiting = self._waiting_bytes + _size(prefix) + _ENTRY_BYTES
                 self._check_waiting(waiting)
                 self._dropped.add(prefix)
                 self._waiting_bytes = waiting
@@ -121,10 +132,6 @@ class PendingValues:
         hidden = store.count_kept_keys(asset, [key for key in own if not _has_prefix_in(dropped, key)])
         return store.count_kept_values(asset, prefix)[0] - gone - hidden + new
 
-    def _drop(self, key: Key) -> None:
-        self._waiting_bytes -= self._waiting_size(key)
-        self._changes[key] = None
-
     def _is_dropped(self, key: Key) -> bool:
         return _has_prefix_in(self._dropped, key)
 
@@ -132,10 +139,19 @@ class PendingValues:
         if waiting_bytes > self._limits.waiting_bytes:
             raise TooMuch(f"values of more than {self._limits.waiting_bytes:,} bytes wait for their rows")
 
+    def _waiting_with(self, key: Key, value: bytes | None) -> int:
+        """The bytes that wait once this is the change of a key."""
+        return self._waiting_bytes + _size(key) + len(value or b"") + _ENTRY_BYTES - self._waiting_size(key)
+
     def _waiting_size(self, key: Key) -> int:
-        """The bytes of a value that waits and its key; 0 if none waits under it."""
-        value = self._changes.get(key)
-        return 0 if value is None else sum(map(len, key)) + len(value)
+        """The bytes of the change that waits under a key; 0 if there is none."""
+        if key not in self._changes:
+            return 0
+        return _size(key) + len(self._changes[key] or b"") + _ENTRY_BYTES
+
+
+def _size(key: Key) -> int:
+    return sum(len(part.encode("utf-8", "surrogatepass")) for part in key)
 
 
 def _has_prefix_in(prefixes: AbstractSet[Key], key: Key) -> bool:

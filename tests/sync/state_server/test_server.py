@@ -18,12 +18,12 @@ from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.launchers.process import OUR_MACHINE
 from dagster_airbyte_proto.loads.push import PlannedCounts, SealedPlan
 from dagster_airbyte_proto.model import PushMode, StreamId
-from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, ValueLimits
+from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, TooMuch, ValueLimits
 from dagster_airbyte_proto.sync.state_server.server import ServerLimits, StateServer
 
 STREAM = StreamId.of("people")
 ASSET = Asset("crm", STREAM)
-LIMITS = ValueLimits(value_bytes=1000, key_bytes=400, kept=50, kept_bytes=20_000, waiting_bytes=5000)
+LIMITS = ValueLimits(value_bytes=1000, key_bytes=400, kept=50, kept_bytes=20_000, waiting_bytes=8000)
 
 
 class Served:
@@ -107,6 +107,28 @@ def test_the_calls_of_the_specification(tmp_path: Path) -> None:
     assert served.ask("state.deleteAll", {"prefix": ["a"]}) == {"rowsDeleted": 1}
     assert served.ask("state.list", {"prefix": ["a"]}) == []
     served.server.close()
+
+
+def test_values_that_come_and_go_leave_nothing_that_waits(served: Served) -> None:
+    for number in range(60):
+        served.values.set((str(number), "x" * 100), b"1")
+        assert served.values.delete((str(number), "x" * 100))
+        assert not served.values.delete((str(number), "x" * 100))
+    assert served.values.changes() == ValueChanges()
+
+
+def test_deletions_of_kept_values_wait_like_values(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    try:
+        for round_of in range(2):
+            for number in range(20):
+                served.values.set((f"{round_of}-{number}", "ä" * 100), b"1")
+            served.keep()
+        with pytest.raises(TooMuch):
+            for number in range(40):
+                served.values.delete((f"{number // 20}-{number % 20}", "ä" * 100))
+    finally:
+        served.server.close()
 
 
 def test_kept_values_and_waiting_ones_are_one_for_their_writer(served: Served) -> None:
@@ -216,10 +238,10 @@ def test_a_connector_cannot_keep_without_end(served: Served) -> None:
 
 def test_values_that_wait_are_bounded(served: Served) -> None:
     statuses = []
-    for number in range(7):
+    for number in range(10):
         served.ask("state.set", {"key": ["n", str(number)], "value": "x" * 900})
         statuses.append(served.status)
-    assert statuses == [200] * 5 + [413] * 2
+    assert statuses == [200] * 8 + [413] * 2
 
 
 def test_a_value_that_is_set_again_or_dropped_takes_no_more_room(served: Served) -> None:
