@@ -211,11 +211,13 @@ class Enrichment:
         elif self._spec.key:
             by_key = {key: int(positions[row]) for row, key in enumerate(self._keys(rows))}
             for reply in replies:
-                yield by_key.get(tuple(_member(reply, name) for name in self._spec.key))
+                key = tuple(_member(reply, name) for name in self._spec.key)
+                yield by_key.get(key) if all(isinstance(part, int | str | None) for part in key) else None
         else:
             for reply in replies:
                 number = _member(reply, ROW_NUMBER)
-                is_known = isinstance(number, int) and 0 <= number < len(positions)
+                is_number = isinstance(number, int) and not isinstance(number, bool)
+                is_known = is_number and 0 <= number < len(positions)
                 yield int(positions[number]) if is_known else None
 
     @property

@@ -55,6 +55,12 @@ def test_each_row_gets_its_replies_and_keeps_its_own_values() -> None:
     assert found.origins.tolist() == [1, 2, 2]
 
 
+@pytest.mark.parametrize(("key", "reply"), [((), {ROW_NUMBER: True}), (("id",), {"id": [1]}), (("id",), {"id": {}})])
+def test_a_reply_with_no_number_and_no_key_belongs_to_no_row(key: tuple[str, ...], reply: Mapping[str, Any]) -> None:
+    with pytest.raises(TransformError, match="belongs to no row"):
+        _enriched(EnrichmentSpec(0, _CITY, key), _Answers(lambda _: [reply]))
+
+
 def test_without_the_number_replies_find_their_rows_by_a_key() -> None:
     strict = _Answers(lambda row: [{"id": row["id"], "city": str(row["id"])}] if ROW_NUMBER not in row else [])
     batch = pa.RecordBatch.from_pydict({"id": [1, 2, 1, 1]})

@@ -43,6 +43,8 @@ from dagster_airbyte_proto.transforms.enrichment import Enricher, Replies, RowCa
 from dagster_airbyte_proto.transforms.transform_choice import Enrichers
 
 _MAX_BYTES = 256 << 20
+_REPLY_BYTES = 400
+"""The memory of a reply beside its text, about: its members, its values, and its row."""
 _DIGEST_BYTES = 16
 
 
@@ -113,7 +115,7 @@ class ConnectorEnricher:
         rows, size = list[bytes](), 0
         for piece in pieces:
             rows += piece
-            size += sum(map(len, piece))
+            size += sum(map(len, piece)) + len(piece) * _REPLY_BYTES
             if size > self._max_bytes:
                 raise TransformError(
                     ENRICHING,

@@ -6,15 +6,19 @@ memory, recursion and changed compiled code in test_launcher.py.
 """
 
 import resource
+import socket
+import tracemalloc
 from pathlib import Path
 
 import pytest
 import wasmtime
 
 from dagster_airbyte_proto.launchers.wasm.host.component_state import MemoryState
-from dagster_airbyte_proto.launchers.wasm.host.frames import MAX_FRAMES
+from dagster_airbyte_proto.launchers.wasm.host.frames import MAX_FRAMES, Frames
 from dagster_airbyte_proto.launchers.wasm.host.host_functions import HostFunctions
 from dagster_airbyte_proto.launchers.wasm.host.inbox import Inbox
+from dagster_airbyte_proto.launchers.wasm.host.refusals import CallRefused
+from dagster_airbyte_proto.launchers.wasm.host.sockets import HostSockets
 from dagster_airbyte_proto.protocols.conversation import Verb
 from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.component.interface import HOST_FUNCTIONS
@@ -126,3 +130,30 @@ def test_json_without_an_end_to_its_depth_is_refused(source: Component) -> None:
     found = source.read("deep 200000")
     assert found.errors == []
     assert found.logged[0] == "deep error data/INVALID_CHECKPOINT"
+
+
+def test_small_chunks_of_a_frame_are_joined() -> None:
+    held = Frames()
+    handle = held.new(1)
+    chunks = [b"ab", b"x" * 70_000, *[b"cd"] * 100_000]
+    tracemalloc.start()
+    for chunk in chunks:
+        held.write(handle, bytes(bytearray(chunk)))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 1 << 20
+    held.seal(handle)
+    assert held.take(handle) == b"".join(chunks)
+
+
+def test_a_name_that_leads_to_an_address_of_our_own_network_card_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.connect(("192.0.2.1", 9))  # Sends nothing: the kernel says from where it would.
+        own = made.getsockname()[0]
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (own, 1))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    sockets = HostSockets(HostRule(("*",), ("db.example.com",)))
+    for host, code in (("rebound.example.com", "NETWORK_DENIED"), ("db.example.com", "TCP_CONNECT_FAILED")):
+        with pytest.raises(CallRefused) as refused:
+            sockets.connect(host, 1)
+        assert refused.value.error.code == code

@@ -328,16 +328,6 @@ def test_a_name_that_leads_to_this_machine_is_refused(leads_to: str, monkeypatch
     assert _code(_called(host, "connect-tcp", "rebound.example.com", 1)) == "permission/NETWORK_DENIED"
 
 
-def test_a_name_that_leads_to_an_address_of_our_own_network_card_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
-        made.connect(("192.0.2.1", 9))  # Sends nothing: the kernel says from where it would.
-        own = made.getsockname()[0]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (own, 1))])
-    host = _host(HostRule(("*",), ("db.example.com",)))
-    assert _code(_called(host, "connect-tcp", "rebound.example.com", 1)) == "permission/NETWORK_DENIED"
-    assert _code(_called(host, "connect-tcp", "db.example.com", 1)) == "transient-network/TCP_CONNECT_FAILED"
-
-
 def test_a_name_is_looked_up_once(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that leads elsewhere at its second look-up gains nothing."""
     looked_up: list[str] = []

@@ -12,18 +12,30 @@ from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ErrorCatego
 MAX_FRAMES = 1024
 MAX_HELD_BYTES = 1 << 30
 """The limit of all frames of a connector together."""
+_JOINED_BYTES = 64 << 10
 
 
 class _Frame:
     def __init__(self, content: bytes | memoryview = b"", *, is_sealed: bool = False) -> None:
-        self.chunks: list[bytes | memoryview] = [content] if content else []
+        self.chunks: list[bytes | bytearray | memoryview] = [content] if content else []
         self.size = len(content)
         self.is_sealed = is_sealed
 
+    def add(self, chunk: bytes) -> None:
+        """Small chunks are joined: each would take as much memory beside its bytes."""
+        self.size += len(chunk)
+        last = self.chunks[-1] if self.chunks else None
+        if isinstance(last, bytearray) and len(last) < _JOINED_BYTES:
+            last += chunk
+        else:
+            self.chunks.append(chunk if len(chunk) >= _JOINED_BYTES else bytearray(chunk))
+
     def whole(self) -> bytes | memoryview:
-        if len(self.chunks) != 1:
-            self.chunks = [b"".join(self.chunks)]
-        return self.chunks[0]
+        if len(self.chunks) == 1 and not isinstance(self.chunks[0], bytearray):
+            return self.chunks[0]
+        joined = b"".join(self.chunks)
+        self.chunks = [joined]
+        return joined
 
 
 class Frames:
@@ -62,8 +74,7 @@ class Frames:
         if self._held_bytes + len(chunk) > MAX_HELD_BYTES:
             # This call may be one that waits for no reply, so a refusal would not reach the connector.
             raise ProtocolViolation("writing a frame", f"the connector holds over {MAX_HELD_BYTES >> 20} MiB of frames")
-        frame.chunks.append(chunk)
-        frame.size += len(chunk)
+        frame.add(chunk)
         self._held_bytes += len(chunk)
         return frame.size
 
