@@ -66,7 +66,9 @@ def spec_digest(spec: TableSpec, place: str) -> str:
     fields = [
         (field.name, str(field.type), field.nullable, sorted((field.metadata or {}).items())) for field in spec.schema
     ]
-    values = (place, fields, spec._replace(schema=None, resumed_branch=None)[:-3])  # No digest ever had the last three.
+    # No digest ever had the last three, nor the last of the rules.
+    rules, parts = spec.evolution_rules, spec._replace(schema=None, resumed_branch=None)[:-3]
+    values = (place, fields, [part[:-1] if part is rules else part for part in parts])
     return hashlib.sha256(msgspec.msgpack.encode(values, order="deterministic")).hexdigest()[:16]
 
 

@@ -105,7 +105,8 @@ class ColumnMismatch(NamedTuple):
 class EvolutionRules(NamedTuple):
     """The rules for one table. `formerly` maps each column that was renamed to its old name.
 
-    With `refresh_helps`, a refresh of the stream may change the columns for which it is refused.
+    With `refresh_helps`, a refresh of the stream may change the columns for which it is refused. `retyped_columns` are
+    of one type in the table and the stream, and their values of another form: the stream is refused.
     """
 
     policy: SchemaPolicy = SchemaPolicy.EVOLVE
@@ -113,6 +114,7 @@ class EvolutionRules(NamedTuple):
     required_columns: Collection[str] = ()
     formerly: Mapping[str, str] = {}
     refresh_helps: bool = False
+    retyped_columns: tuple[ColumnMismatch, ...] = ()
 
 
 class EvolutionDecision(NamedTuple):
@@ -161,6 +163,8 @@ def evolution_decision(
     columns = merge.struct(renamed_columns, wanted, ())
     excluded = tuple(mismatch for mismatch in merge.mismatches if merge.may_exclude(mismatch))
     refused += [*merge.refused, *(mismatch for mismatch in merge.mismatches if not merge.may_exclude(mismatch))]
+    names = {case_folded(field["name"]) for field in existing["fields"]}
+    refused += [mismatch for mismatch in rules.retyped_columns if case_folded(mismatch.column) in names]
     if refused:
         return EvolutionDecision(existing, last_id, refused=tuple(refused))
     changes = [SchemaChange(ChangeKind.COLUMN_RENAMED, new, old, new) for old, new in renames]

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from dagster_airbyte_proto.model import ColumnName, FieldPath, TableName
-from dagster_airbyte_proto.schema.evolution import ChangeKind, SchemaChange, sql_type_widens_to
+from dagster_airbyte_proto.schema.columns import Columns, ValueKind, member_at
+from dagster_airbyte_proto.schema.evolution import ChangeKind, ColumnMismatch, SchemaChange, sql_type_widens_to
 
 ColumnTypes = Mapping[str, str]
 """The types of columns and nested fields, by their dotted names."""
@@ -23,7 +24,8 @@ class StreamProfile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `preferred_table` is the name its table would have if no other table had it. `column_names` are all names that its
     fields ever had. `missing` are columns of the table that the stream filled before and no longer sends. `formerly`
-    are the renames, new name to old, that were already carried out.
+    are the renames, new name to old, that were already carried out. `value_kinds` are those of the key and the cursor,
+    where rows are merged by key.
     """
 
     preferred_table: TableName = msgspec.field(name="wish")
@@ -44,6 +46,7 @@ class StreamProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     row for the stream need not open the table."""
     sql_name: str = ""
     location: str = ""
+    value_kinds: Mapping[str, ValueKind] = {}
 
 
 def profile_changes(
@@ -62,6 +65,29 @@ def profile_changes(
         found += _column_changes(before, now, renamed)
     found += _pair_changes(before, now)
     return tuple(_each_once(found))
+
+
+def value_kinds(columns: Columns) -> dict[str, ValueKind]:
+    """Returns the kinds of values in the columns of the key and the cursor, before any is hashed."""
+    parsed = {column.path: column.type for column in columns.parsed_columns}
+    kinds = {
+        column.name: parsed.get(column.path, column.type).kind for column in columns.all if column.name in columns.keys
+    }
+    if (cursor := columns.cursor_column) is not None:
+        kinds[cursor.name] = member_at(cursor.type, columns.cursor[1:])[0].kind
+    return kinds
+
+
+def retyped_columns(before: Mapping[str, ValueKind], now: Mapping[str, ValueKind]) -> tuple[ColumnMismatch, ...]:
+    """Returns the columns that held plain text before and hold JSON text now, or the reverse.
+
+    Both are strings in a table. But JSON text has quotes: `"k1"` is another key than `k1`, and sorts elsewhere.
+    """
+    return tuple(
+        ColumnMismatch((column,), _TEXT_FORMS[old], _TEXT_FORMS[kind])
+        for column, kind in now.items()
+        if (old := before.get(column)) in _TEXT_FORMS and kind in _TEXT_FORMS and _TEXT_FORMS[old] != _TEXT_FORMS[kind]
+    )
 
 
 def missing_columns(
@@ -94,6 +120,7 @@ _TEXTS = {
     ChangeKind.STREAM_RETURNED: "the source offers the stream again",
 }
 NO_COLUMN = "no column"
+_TEXT_FORMS = {ValueKind.STRING: "string", ValueKind.TIME: "string", ValueKind.JSON: "JSON text"}
 
 
 def _stream_changes(before: StreamProfile, now: StreamProfile) -> Iterator[SchemaChange]:
@@ -121,6 +148,8 @@ def _column_changes(before: StreamProfile, now: StreamProfile, renamed: Mapping[
                 old,
                 kind,
             )
+    for changed in retyped_columns(before.value_kinds, now.value_kinds):
+        yield SchemaChange(ChangeKind.COLUMN_RETYPED, changed.column, changed.in_table, changed.in_stream)
     for column, kind in before.columns.items():
         if column not in now.columns and column not in renamed.values() and column not in now.excluded:
             yield SchemaChange(

@@ -16,11 +16,26 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, Lease, StateStore, StreamChange
 from dagster_airbyte_proto.errors import ConfigError, SchemaRefused
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
-from dagster_airbyte_proto.model import Catalog, ColumnName, FieldPath, PlannedStream, StreamId, TableName
-from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.schema.evolution import ChangeKind, EvolutionRules, SchemaChange
+from dagster_airbyte_proto.model import (
+    DEDUPLICATING,
+    Catalog,
+    ColumnName,
+    FieldPath,
+    PlannedStream,
+    StreamId,
+    TableName,
+)
+from dagster_airbyte_proto.schema.columns import Columns, ValueKind
+from dagster_airbyte_proto.schema.evolution import ChangeKind, ColumnMismatch, EvolutionRules, SchemaChange
 from dagster_airbyte_proto.schema.names import column_name
-from dagster_airbyte_proto.schema.stream_profile import StreamProfile, change_text, missing_columns, profile_changes
+from dagster_airbyte_proto.schema.stream_profile import (
+    StreamProfile,
+    change_text,
+    missing_columns,
+    profile_changes,
+    retyped_columns,
+    value_kinds,
+)
 from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.stream_run import StreamRun
@@ -64,6 +79,7 @@ class StreamProfiles:
         self._store, self._lease, self._log = store, lease, log
         self._profiles = dict(store.stream_profiles(lease.connection))
         self._recorded: set[StreamId] = set()
+        self._value_kinds: dict[StreamId, Mapping[str, ValueKind]] = {}
         self.warnings: list[str] = []
 
     @property
@@ -95,6 +111,7 @@ class StreamProfiles:
         """Saves the current column names. Call it before any table is prepared with them."""
         changed = {}
         for planned in streams:
+            self._value_kinds[planned.id] = _merged_kinds(planned, columns[planned.id])
             names = dict(self._profiles[planned.id].column_names) if planned.id in self._profiles else {}
             # A name that the user chose is not saved: the user may take it back.
             renamed = {(source,) for source, _ in planned.shaping.renames} if planned.shaping else set()
@@ -134,7 +151,15 @@ class StreamProfiles:
             required_columns=(*columns.keys, *ordering, *_layout_columns(columns)),
             formerly=self._pending_renames(planned, columns),
             refresh_helps=refresh_helps,
+            retyped_columns=self._retyped_columns(planned, columns),
         )
+
+    def _retyped_columns(self, planned: PlannedStream, columns: Columns) -> tuple[ColumnMismatch, ...]:
+        """The columns of the key and the cursor whose values have another form than those in the stream's table."""
+        profile = self._profiles.get(planned.id)
+        if profile is None or profile.table != planned.table:
+            return ()
+        return retyped_columns(profile.value_kinds, _merged_kinds(planned, columns))
 
     def record_changes(self, runs: Iterable[StreamRun]) -> None:
         """Records the changes of the streams whose tables are ready now or have refused, each stream once.
@@ -190,6 +215,7 @@ class StreamProfiles:
             table_spec=run.table.spec,
             sql_name=run.table.name,
             location=run.table.location,
+            value_kinds=self._value_kinds[planned.id],
         )
 
     def _pending_renames(self, planned: PlannedStream, columns: Columns) -> dict[str, str]:
@@ -218,6 +244,11 @@ class StreamProfiles:
         self._profiles |= profiles
         for stream, change in changes:
             self._log.write("NOTE", f"stream {stream}: {change_text(change)}")
+
+
+def _merged_kinds(planned: PlannedStream, columns: Columns) -> Mapping[str, ValueKind]:
+    """The kinds of values by which rows are merged, if they are."""
+    return value_kinds(columns) if planned.write in DEDUPLICATING else {}
 
 
 def _sorted_names(names: Mapping[FieldPath, str]) -> tuple[ColumnName, ...]:

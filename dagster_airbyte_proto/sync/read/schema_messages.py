@@ -17,9 +17,10 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.errors import ConnectorError
-from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Columns
+from dagster_airbyte_proto.schema.stream_profile import retyped_columns, value_kinds
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables, table_spec
@@ -96,7 +97,8 @@ class SchemaUpdates:
     def _land_rows_so_far(self, run: StreamRun, columns: Columns) -> None:
         """Writes the rows so far to their files, and records the changes that their table needed."""
         before = self._columns[run.planned.id]
-        _check_compatible(run, _incompatibilities(before, columns))
+        is_keyed = run.planned.write in DEDUPLICATING
+        _check_compatible(run, _incompatibilities(before, columns, is_keyed=is_keyed))
         if self._stage.needs_target(run.planned.id):
             self._stage.set_target(run.planned.id, self._targets.target(run))
         self._stage.flush(run.planned.id)
@@ -112,8 +114,8 @@ def _comparable(columns: Columns) -> object:
     return every, read, columns.keys, columns.cursor, columns.skipped_fields, columns.record_form, before
 
 
-def _incompatibilities(before: Columns, now: Columns) -> list[str]:
-    """The changes other than new columns."""
+def _incompatibilities(before: Columns, now: Columns, *, is_keyed: bool) -> list[str]:
+    """The changes other than new columns. Where rows are merged by key, their key and cursor keep their form."""
     types = {column.path: str(column.type.table_type) for column in now.all}
     found = [
         f"column {column.name} was {column.type.table_type}, is {types.get(column.path, 'gone')}"
@@ -122,6 +124,9 @@ def _incompatibilities(before: Columns, now: Columns) -> list[str]:
     ]
     if before.keys and before.keys != now.keys:
         found.append(f"its key was {', '.join(before.keys)}, is {', '.join(now.keys) or 'none'}")
+    if is_keyed:
+        retyped = retyped_columns(value_kinds(before), value_kinds(now))
+        found += [f"column {each.column} was {each.in_table}, is {each.in_stream}" for each in retyped]
     return found
 
 

@@ -150,3 +150,24 @@ def test_a_key_of_another_type_and_a_renamed_column(shop: OpenShop) -> None:
     assert read(place)[2] == 1
     told(place, new(25, **stream))
     assert (place.column("users"), place.column("users", "label")) == ([24], ["n"])
+
+
+@pytest.mark.parametrize("column", ["key", "updated_at"])
+def test_a_key_or_cursor_that_turns_from_text_into_json_is_refused_until_a_refresh(column: str, shop: OpenShop) -> None:
+    def offered(day: str, kind: Any) -> dict[str, Any]:
+        properties = {"key": {"type": "string"}, "updated_at": {"type": "string"}, column: {"type": kind}}
+        rows = [{"key": "k1", "updated_at": day}]
+        stream = {"rows": rows, "properties": properties, "primary_key": [["key"]], "cursor": ["updated_at"]}
+        return {"streams": {"users": stream}}
+
+    place = shop(write="append_dedup")
+    place.modes["*"]["read"] = "full_refresh"
+    told(place, offered("2024-01-01", "string"))
+    refused = told(place, offered("2024-06-01", ["string", "integer"]))
+    assert f"column {column} is string in the table and JSON text in the stream" in str(refused.error)
+    assert place.column("users", "updated_at") == ["2024-01-01"]
+    assert changes(refused) == [("column_refused", column)]
+    report = told(place, offered("2024-06-01", ["string", "integer"]), REFRESH)
+    assert (report.status, changes(report)) == (SyncStatus.COMPLETE, [("column_retyped", column)])
+    assert told(place, offered("2024-07-01", ["string", "integer"])).committed == 1
+    assert [text.strip('"') for text in place.column("users", "updated_at")] == ["2024-07-01"]

@@ -97,6 +97,17 @@ def test_a_generation_with_a_load_on_its_branch_gets_more_columns(open_tap: Call
     assert (place.branches(), place.loose_files()) == ([], [])
 
 
+def test_a_cursor_that_turns_into_json_text_between_rows_fails_its_stream(open_tap: Callable[..., Shop]) -> None:
+    place = open_tap("append_dedup", 100)
+    rows = [{"id": 0, "updated_at": "2024-01-01"}, {"id": 1, "updated_at": "2024-01-02"}]
+    properties = {"id": {"type": "integer"}, "updated_at": {"type": "string"}}
+    changed = {"updated_at": {"type": ["string", "integer"]}}
+    stream = {"rows": rows, "properties": properties, "declared_at": [[1, changed]]}
+    report = place.sync_of({"streams": {"users": stream}})
+    assert "column updated_at was string, is JSON text" in str(report.streams["users"].error)
+    assert place.rows("users") == []
+
+
 @pytest.mark.parametrize("table_format", ["folder", "parquet"])
 @pytest.mark.parametrize("mode", ["overwrite", "overwrite_dedup"])
 def test_in_a_table_that_had_other_columns(mode: str, table_format: str, open_tap: Callable[..., Shop]) -> None:
