@@ -198,13 +198,16 @@ class ColumnarParser:
         )
         return self._filter_namespace(rows, _array_at(table, self._record_wire.namespace))
 
-    def _filter_namespace(self, rows: WireRows, namespaces: pa.Array | None) -> WireRows:
+    def _filter_namespace(self, rows: WireRows, namespaces: pa.Array | None) -> WireRows | None:
+        """Returns the rows of the stream's namespace; None if changes are noted, since those count the others too."""
         if namespaces is None or (self._stream.namespace is None and namespaces.null_count == len(namespaces)):
             return rows
         names_or_empty = pc.fill_null(namespaces, "")
         ours = pc.equal(names_or_empty, self._stream.namespace or "")
         if pc.all(ours).as_py():
             return rows
+        if rows.changes:
+            return None
         others = Counter(
             StreamId.of(self._stream.name, name) for name in names_or_empty.filter(pc.invert(ours)).to_pylist()
         )

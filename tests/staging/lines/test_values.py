@@ -6,9 +6,10 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
-from dagster_airbyte_proto.model import PlannedStream, StreamId, WriteMode
+from dagster_airbyte_proto.model import PlannedStream, Shaping, StreamId, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.rows.segment_parser import BAD_KEY, NO_KEY, ParsedBatch, SegmentParser
 from tests.staging.conftest import EMITTED_AT, SHAPE, parse, plan, record
@@ -257,6 +258,16 @@ def test_rows_of_another_namespace_do_not_land(odd: str) -> None:
     assert parsed.foreign == {StreamId("b", "users"): 1, StreamId(None, "users"): 1}
 
 
+def test_a_row_of_another_namespace_shifts_no_error_to_the_next_rows() -> None:
+    big = {"type": "integer", "airbyte_type": "big_integer"}
+    planned = plan({"id": big}, namespace="a", write=WriteMode.APPEND_DEDUP, key=[("id",)])
+    given = (("1", "b"), ('"bad"', "a"), ("3", "a"), ("4", "a"))
+    lines = [record(f'{{"id":{key}}}', rest=f',"emitted_at":1,"namespace":"{name}"') for key, name in given]
+    parsed = parse(planned, *lines)
+    assert parsed.batch.column("id").to_pylist() == [3, 4]
+    assert parsed.rejected == {"the record is of another namespace": 1, BAD_KEY: 1}
+
+
 def test_rows_that_cannot_be_told_by_their_key_are_rejected() -> None:
     lines = [record(data) for data in ('{"a":1}', '{"b":null}', '{"a":"x"}', '{"a":"x","b":"y"}', '{"b":"y"}')]
     properties = {"a": INTEGER, "b": STRING}
@@ -274,6 +285,36 @@ def test_a_key_inside_an_object_is_a_column_of_its_own() -> None:
     parsed = parse(planned, record('{"o":{"id": 5}}'), record('{"o":{"id":"x"}}'), record('{"o":[]}'))
     assert parsed.batch.column("_airbyte_key_o_id").to_pylist() == [5]
     assert parsed.rejected == {NO_KEY: 1, BAD_KEY: 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "lossy"),
+    [
+        ({"type": "number"}, "9007199254740991", ("9007199254740992", "9007199254740993", "-1e20")),
+        ({"type": "number", "multipleOf": 0.01}, "0.123456789", ("0.1234567891", "0.1234567892")),
+        (
+            INSTANT,
+            '"2024-01-01T00:00:00.000001Z"',
+            ('"2024-01-01T00:00:00.0000002Z"', '"2024-01-01T00:00:00.0000001Z"'),
+        ),
+    ],
+)
+def test_a_key_that_loses_digits_is_rejected_as_it_would_equal_others(
+    kind: Mapping[str, Any], kept: str, lossy: tuple[str, ...]
+) -> None:
+    planned = plan({"id": kind}, write=WriteMode.APPEND_DEDUP, key=[("id",)])
+    parsed = parse(planned, *(record(f'{{"id":{value}}}') for value in (kept, *lossy)))
+    assert (parsed.batch.num_rows, parsed.rejected) == (1, {BAD_KEY: len(lossy)})
+    hashed = msgspec.structs.replace(planned, shaping=Shaping(hashed=(("id",),)))
+    assert parse(hashed, *(record(f'{{"id":{value}}}') for value in lossy)).rejected == {BAD_KEY: len(lossy)}
+
+
+def test_a_key_inside_an_object_that_is_no_json_is_rejected() -> None:
+    properties = {"tenant": INTEGER, "o": {"type": "object", "properties": {"id": INTEGER}}}
+    planned = plan(properties, write=WriteMode.APPEND_DEDUP, key=[("tenant",), ("o", "id")])
+    parsed = parse(planned, record('{"tenant":1,"o":{"id":1,"x":NaN}}'), record('{"tenant":1,"o":{"id":2}}'))
+    assert parsed.batch.column("_airbyte_key_o_id").to_pylist() == [2]
+    assert parsed.rejected == {BAD_KEY: 1}
 
 
 def test_any_value_but_null_says_that_a_row_was_deleted() -> None:
