@@ -19,7 +19,13 @@ import pyarrow.compute as pc
 from dagster_airbyte_proto.schema.arrow_schema import is_bytes, is_list
 from dagster_airbyte_proto.schema.columns import DECIMAL_SCALE, Columns, ValueKind, ValueType, null_array
 from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
-from dagster_airbyte_proto.staging.rows.changes import SIZE_LIMITATION, TYPECAST_ERROR, Changes, ValueLocations
+from dagster_airbyte_proto.staging.rows.changes import (
+    SIZE_LIMITATION,
+    TYPECAST_ERROR,
+    Changes,
+    ValueLocations,
+    true_positions,
+)
 from dagster_airbyte_proto.staging.rows.times import null_outside_years
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
@@ -142,7 +148,7 @@ def _note_misfits(
 ) -> None:
     if values.null_count == array.null_count:
         return
-    misfits = _true_positions(pc.and_(array.is_valid(), values.is_null()))
+    misfits = true_positions(pc.and_(array.is_valid(), values.is_null()))
     is_size = kind in _TIMES or (kind in _NUMBERS and not pa.types.is_floating(array.type))
     changes.note_nulled(locations, misfits, SIZE_LIMITATION if is_size else TYPECAST_ERROR)
 
@@ -159,11 +165,11 @@ def _note_cut(array: pa.Array, values: pa.Array, locations: ValueLocations, chan
         is_cut = pc.and_(pc.not_equal(whole, nanoseconds), values.is_valid())
     else:
         return
-    changes.note_truncated(locations, _true_positions(is_cut))
+    changes.note_truncated(locations, true_positions(is_cut))
 
 
 def _none_fit(kind: ValueType, array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
-    changes.note_nulled(locations, _true_positions(array.is_valid()))
+    changes.note_nulled(locations, true_positions(array.is_valid()))
     return null_array(len(array), kind.table_type)
 
 
@@ -190,7 +196,3 @@ def _checked_text(scalar: Any) -> str:
 
 def _encoded(scalar: Any) -> str:
     return _ENCODER.encode(scalar.as_py(maps_as_pydicts="strict")).decode()
-
-
-def _true_positions(claims: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    return np.flatnonzero(pc.fill_null(claims, False).to_numpy(zero_copy_only=False))

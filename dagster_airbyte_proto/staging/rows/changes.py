@@ -5,7 +5,7 @@ object per row.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -120,7 +120,14 @@ class Changes:
 
     def rows_nulled(self, field: str) -> Sequence[int]:
         """Returns the rows in which the field's value became null."""
-        wanted = {number for entry, number in self._entries.items() if (entry.field, entry.change) == (field, NULLED)}
+        return self._rows_with({(field, NULLED)})
+
+    def rows_changed(self, field: str) -> Sequence[int]:
+        """Returns the rows in which the field's value became null or lost digits."""
+        return self._rows_with({(field, NULLED), (field, TRUNCATED)})
+
+    def _rows_with(self, found: Collection[tuple[str, str]]) -> Sequence[int]:
+        wanted = {number for entry, number in self._entries.items() if (entry.field, entry.change) in found}
         noted = zip(self._rows, self._numbers, strict=True)
         return [int(row) for rows, number in noted if number in wanted for row in rows]
 
@@ -151,6 +158,11 @@ class Changes:
     def _add(self, rows: _Positions, entry: _Entry) -> None:
         self._rows.append(rows)
         self._numbers.append(self._entries.setdefault(entry, len(self._entries)))
+
+
+def true_positions(claims: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """Returns the positions where the mask is true; null is not true."""
+    return np.flatnonzero(pc.fill_null(claims, False).to_numpy(zero_copy_only=False))
 
 
 def count_nulled(entry_lists: pa.ListArray) -> Counter[str]:

@@ -14,7 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.columns import Column, ValueKind, ValueType, null_array
-from dagster_airbyte_proto.staging.rows.changes import SIZE_LIMITATION, TYPECAST_ERROR, Changes, ValueLocations
+from dagster_airbyte_proto.staging.rows.changes import (
+    SIZE_LIMITATION,
+    TYPECAST_ERROR,
+    Changes,
+    ValueLocations,
+    true_positions,
+)
 from dagster_airbyte_proto.staging.rows.times import (
     Coerced,
     are_out_of_range,
@@ -23,8 +29,6 @@ from dagster_airbyte_proto.staging.rows.times import (
     times,
     timestamps,
 )
-
-_Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def coerce(column: Column, wire: pa.Array, changes: Changes) -> pa.Array:
@@ -57,18 +61,13 @@ def _coerce_struct(kind: ValueType, wire: pa.StructArray, locations: ValueLocati
 def _coerce_leaf(kind: ValueKind, wire: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
     values, is_cut = _COERCIONS[kind](wire)
     if values.null_count != wire.null_count:
-        misfits = _true_positions(pc.and_(wire.is_valid(), values.is_null()))
+        misfits = true_positions(pc.and_(wire.is_valid(), values.is_null()))
         is_size = are_out_of_range(kind, wire.take(pa.array(misfits)))
         changes.note_nulled(locations, misfits[~is_size], TYPECAST_ERROR)
         changes.note_nulled(locations, misfits[is_size], SIZE_LIMITATION)
     if is_cut is not None:
-        changes.note_truncated(locations, _true_positions(pc.and_(is_cut, values.is_valid())))
+        changes.note_truncated(locations, true_positions(pc.and_(is_cut, values.is_valid())))
     return values
-
-
-def _true_positions(claims: pa.Array) -> _Positions:
-    """Returns the positions where the mask is true; null is not true."""
-    return np.flatnonzero(pc.fill_null(claims, False).to_numpy(zero_copy_only=False))
 
 
 def _null_non_finite(values: pa.Array) -> Coerced:

@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
-from dagster_airbyte_proto.schema.columns import META, Column, Columns
+from dagster_airbyte_proto.schema.columns import META, Column, Columns, ValueKind
 from dagster_airbyte_proto.staging.arrow.batch_rows import batch_rows
 from dagster_airbyte_proto.staging.lines.columnar_parser import ColumnarParser
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
 from dagster_airbyte_proto.staging.lines.record_parser import parse_by_record
 from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
-from dagster_airbyte_proto.staging.rows.changes import Changes, count_nulled
+from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations, count_nulled, true_positions
 from dagster_airbyte_proto.staging.rows.coercion import coerce
 from dagster_airbyte_proto.staging.rows.faulty_values import wire_array_around_faults
 from dagster_airbyte_proto.staging.rows.metadata import (
@@ -42,6 +42,7 @@ from dagster_airbyte_proto.staging.rows.shaping import FILTERED, shaper_of
 
 # After this many failures in a row the columnar parser is tried for every 17th segment, and not more rarely.
 _MAX_BACKOFF_FAILURES = 6
+_FIRST_INEXACT = 2.0**53
 NO_KEY = "every part of the key is null"
 BAD_KEY = "a part of the key does not fit its column"
 
@@ -170,6 +171,7 @@ class SegmentParser:
         rows, now_microseconds = len(wire.emitted_at), times.read
         for column in self._columns.nested:
             arrays[column.name] = self._nested_key_array(column, arrays, wire)
+        self._note_rounded_keys(arrays, wire.changes)
         is_wanted = None
         if self._shaper is not None:
             arrays, is_wanted = self._shaper.shape_rows(arrays)
@@ -235,17 +237,29 @@ class SegmentParser:
             is_deletion = pc.or_(is_deletion, _mask_of_rows(misfits, batch.num_rows))
         return is_deletion if is_deletion.true_count else None
 
+    def _note_rounded_keys(self, arrays: Mapping[str, pa.Array], changes: Changes) -> None:
+        """Notes the numbers of keys that are so large that a double stands for several whole numbers."""
+        if self._planned.write not in DEDUPLICATING:
+            return
+        for column in (*self._columns.parsed_columns, *self._columns.nested):
+            if column.name in self._columns.keys and column.type.kind is ValueKind.NUMBER:
+                is_large = pc.greater_equal(pc.abs(arrays[column.name]), _FIRST_INEXACT)
+                changes.note_truncated(ValueLocations(column.path), true_positions(is_large))
+
     def _reject_unusable_keys(self, batch: pa.RecordBatch, wire: WireRows) -> pa.BooleanArray | None:
         """Counts the rows without a usable key as rejected. Returns a mask of the other rows.
 
         None if all rows have a usable key, or need none.
         """
         keys = [column for column in self._columns.all if column.name in self._columns.keys]
-        if self._planned.write not in DEDUPLICATING or all(batch.column(key.name).null_count == 0 for key in keys):
+        if self._planned.write not in DEDUPLICATING:
             return None
-        # A key that does not fit its column would land as null. Then different keys would be equal, and their rows
-        # would replace each other.
-        misfits = [row for key in keys for row in wire.changes.rows_nulled(".".join(key.path))]
+        # A key that does not fit its column would land as null, or without its last digits. Then different keys would
+        # be equal, and their rows would replace each other. The same holds for an object whose key is then missing.
+        owners = {".".join(key.path[:length]) for key in keys for length in range(1, len(key.path) + 1)}
+        misfits = [row for field in owners for row in wire.changes.rows_changed(field)]
+        if not misfits and all(batch.column(key.name).null_count == 0 for key in keys):
+            return None
         bad = _mask_of_rows(misfits, batch.num_rows)
         absent = reduce(pc.and_, (batch.column(key.name).is_null() for key in keys))
         wire.rejected.update(+Counter({BAD_KEY: bad.true_count, NO_KEY: pc.and_not(absent, bad).true_count}))
