@@ -122,8 +122,9 @@ class TableBranches:
                 self._merge.discard(landed)
             return None
         before = view.main.current if part.is_shown else None
-        # Unknown (None) where deletes leave the number of visible rows open; then all stored rows count.
-        replaced = (before.stored_rows if before.rows is None else before.rows) if before else 0
+        # Where deletes leave the number of visible rows open, all stored rows count.
+        counts = (before.rows, before.stored_rows) if before else ()
+        replaced = next((count for count in counts if count is not None), 0)
         return LandedLoad(landed, False, after.main.current, after.log.format_version, replaced)
 
     def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
@@ -191,7 +192,7 @@ class TableBranches:
         if (current := view.main.current) is None:
             return
         transaction.manageSnapshots().createBranch(branch, current.snapshot_id).commit()
-        if current.stored_rows:
+        if view.main.may_have_rows:
             emptying = transaction.newDelete().deleteFromRowFilter(self._table.every_row)
             _commit(emptying, branch, {})
 

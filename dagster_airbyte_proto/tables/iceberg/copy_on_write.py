@@ -35,7 +35,7 @@ from dagster_airbyte_proto.tables.spark.jvm.java_values import java_array, java_
 
 def needs_copy_on_write(part: StagedRows, history: History) -> bool:
     """True if a part would leave delete files in its table, and its merge mode forbids them."""
-    files = effective_files(part, holds_rows=_holds_rows(history))
+    files = effective_files(part, holds_rows=history.may_have_rows)
     return part.merge is MergeMode.COPY_ON_WRITE and any(file.content is not FileContent.ROWS for file in files)
 
 
@@ -66,7 +66,7 @@ class CopyOnWrite:
     def change(self, part: StagedRows, history: History) -> Any:
         """Returns a change as `JavaTable.change` does. Runs Spark jobs to write the copies."""
         base, scope, change = history.current, self._table.scope(part), self._java.newRowDelta()
-        staged = self._staged(part, effective_files(part, holds_rows=_holds_rows(history)))
+        staged = self._staged(part, effective_files(part, holds_rows=history.may_have_rows))
         to_rewrite = [each for each in staged.rows if each.deletes]
         if part.write in REPLACING:
             self._table.remove_all(change, base, scope)
@@ -132,22 +132,19 @@ class CopyOnWrite:
         removed = [*matching, *(_DataFile(each.file, [*each.deletes, *keys]) for each in candidates if each.deletes)]
         for each in removed:
             change.removeRows(each.file)
-        if base.totals.delete_files:
+        if base.may_have_deletes:
             self._table.remove_deletes(change, self._java.snapshot(base.snapshot_id), scope)
         return removed
 
     def _candidates(self, base: Snapshot, scope: Any, part: StagedRows) -> Iterator[_DataFile]:
         """Yields the table's files that may have rows of the keys, and all files that have deletes."""
-        scan, has_deletes = (
-            self._java.newScan().useSnapshot(base.snapshot_id).filter(scope),
-            base.totals.delete_files > 0,
-        )
-        if not has_deletes:
+        scan = self._java.newScan().useSnapshot(base.snapshot_id).filter(scope)
+        if not base.may_have_deletes:
             for bound in self._bounds(part):
                 scan = scan.filter(bound)
         with closing(scan.planFiles()) as tasks:
             for task in java_items(tasks):
-                yield _DataFile(task.file(), list(java_items(task.deletes())) if has_deletes else [])
+                yield _DataFile(task.file(), list(java_items(task.deletes())) if base.may_have_deletes else [])
 
     def _bounds(self, part: StagedRows) -> Iterator[Any]:
         """Yields filters that all keys satisfy, from the statistics of their files. Iceberg skips files by them."""
@@ -216,10 +213,6 @@ class CopyOnWrite:
             spec, array = specs[int(file.specId())], java_array(self._gateway, iceberg.DeleteFile, deletes)
             tasks.add(iceberg.BaseFileScanTask(file, array, schema, spec, all_rows))
         return tasks
-
-
-def _holds_rows(history: History) -> bool:
-    return history.current is not None and history.current.stored_rows > 0
 
 
 def _compares_alike(value: Any) -> bool:

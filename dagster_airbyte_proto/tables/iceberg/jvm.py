@@ -110,7 +110,7 @@ class JavaTable:
         validation covers all snapshots. A compaction adds no rows, so it makes no commit fail.
         """
         base, scope = history.current, self.scope(part)
-        files = effective_files(part, holds_rows=base is not None and base.stored_rows > 0)
+        files = effective_files(part, holds_rows=history.may_have_rows)
         if part.write is WriteMode.APPEND_DEDUP or any(file.content is not FileContent.ROWS for file in files):
             change = (
                 self.with_files(self._table.newRowDelta(), part, files)

@@ -28,6 +28,14 @@ HIGH_WATER_MARK = "airbyte-proto.newest"
 
 
 _WITH_VECTORS = 3
+_TOTALS = (
+    "total-records",
+    "total-data-files",
+    "total-delete-files",
+    "total-files-size",
+    "total-position-deletes",
+    "total-equality-deletes",
+)
 _HIGH_WATER_MARK = msgspec.json.Decoder(HighWaterMark)
 
 
@@ -49,10 +57,10 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
         Equality deletes remove an unknown number of rows. Position deletes can be counted only if this snapshot added
         all of them: older ones may refer to files that were compacted away, and then delete nothing.
         """
-        positions = self._total("total-position-deletes")
-        if self._total("total-equality-deletes") or positions != self._total("added-position-deletes"):
+        stored, positions = self.stored_rows, self._total("total-position-deletes")
+        if stored is None or positions is None or self._total("total-equality-deletes") != 0:
             return None
-        return self.stored_rows - positions
+        return stored - positions if positions == self._count("added-position-deletes") else None
 
     @property
     def changes_rows(self) -> bool:
@@ -66,42 +74,48 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
         return _HIGH_WATER_MARK.decode(text) if text else None
 
     @property
-    def stored_rows(self) -> int:
-        """The rows in all data files, deleted ones too. It is zero only if the table has no rows."""
+    def stored_rows(self) -> int | None:
+        """The rows in all data files, deleted ones too; None if that is unknown. Zero only if the table has no rows."""
         return self._total("total-records")
+
+    @property
+    def may_have_deletes(self) -> bool:
+        """False if the table has no delete files."""
+        return self._total("total-delete-files") != 0
 
     @property
     def added_rows(self) -> int:
         """The rows in the data files that this snapshot added."""
-        return self._total("added-records")
+        return self._count("added-records")
 
     @property
     def removed_rows(self) -> int:
         """The rows in the data files that this snapshot removed."""
-        return self._total("deleted-records")
+        return self._count("deleted-records")
 
-    @property
-    def totals(self) -> TableTotals:
-        return TableTotals(
-            self._total("total-data-files"), self._total("total-delete-files"), self._total("total-files-size")
-        )
-
-    def totals_for_readers(self, format_version: int) -> TableTotals:
-        """The totals with the delete files that a reader has to open for a data file, as far as that is known.
+    def totals_for_readers(self, format_version: int) -> TableTotals | None:
+        """The totals with the delete files that a reader has to open for a data file; None if they are unknown.
 
         That is none in a table with deletion vectors. Files of position deletes apply to one partition each, and a load
         adds one for each partition that it changes. Equality deletes apply to all: with them all files count.
         """
-        totals = self.totals
-        if self._total("total-equality-deletes"):
-            return totals
+        if any(self._total(name) is None for name in _TOTALS):
+            return None
+        stored, data_files, delete_files, size, positions, equalities = map(self._count, _TOTALS)
+        if equalities:
+            return TableTotals(data_files, delete_files, size)
         if format_version >= _WITH_VECTORS:
-            share = self._total("total-position-deletes") / max(self.stored_rows, 1)
-            return TableTotals(totals.data_files, 0, totals.size_bytes, share)
-        partitions = max(self._total("added-position-delete-files"), 1)
-        return TableTotals(totals.data_files, totals.delete_files // partitions, totals.size_bytes)
+            return TableTotals(data_files, 0, size, positions / max(stored, 1))
+        partitions = max(self._count("added-position-delete-files"), 1)
+        return TableTotals(data_files, delete_files // partitions, size)
 
-    def _total(self, name: str) -> int:
+    def _total(self, name: str) -> int | None:
+        """Returns a total. The specification makes them optional, and not all writers have them: None is unknown."""
+        found = self.summary.get(name)
+        return None if found is None else int(found)
+
+    def _count(self, name: str) -> int:
+        """Returns what this snapshot added or removed, which is left out where it is none."""
         return int(self.summary.get(name, "0"))
 
 
@@ -251,10 +265,14 @@ class History:
         return cls(ancestors[0] if ancestors else None, loads, 0 if is_whole else ancestors[-1].timestamp_ms, changed)
 
     @property
+    def may_have_rows(self) -> bool:
+        """False if the table has no rows."""
+        return self.current is not None and self.current.stored_rows != 0
+
+    @property
     def freshness(self) -> Freshness:
-        has_rows = self.current is not None and self.current.stored_rows > 0
         version = "" if self._changed is None else str(self._changed.snapshot_id)
-        return Freshness(has_rows, version, self._changed.high_water_mark if self._changed else None)
+        return Freshness(self.may_have_rows, version, self._changed.high_water_mark if self._changed else None)
 
     def snapshot_of(self, load_id: str) -> Snapshot | None:
         """Returns the snapshot that landed a load. None: not landed, or its snapshot expired (`expired_before_ms`)."""

@@ -3,7 +3,7 @@
 import pytest
 
 from dagster_airbyte_proto.loads.load import TableTotals
-from dagster_airbyte_proto.tables.iceberg.log import Snapshot
+from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,15 @@ from dagster_airbyte_proto.tables.iceberg.log import Snapshot
 def test_delete_files_count_as_a_reader_of_a_data_file_opens_them(
     version: int, counted: dict[str, int], expected: tuple[int, float]
 ) -> None:
-    summary = {"total-records": "100", "total-data-files": "9", **{key: str(value) for key, value in counted.items()}}
-    totals = Snapshot(1, summary=summary).totals_for_readers(version)
+    zeros = ("total-files-size", "total-delete-files", "total-position-deletes", "total-equality-deletes")
+    numbers = {**dict.fromkeys(zeros, 0), "total-records": 100, "total-data-files": 9, **counted}
+    totals = Snapshot(1, summary={key: str(number) for key, number in numbers.items()}).totals_for_readers(version)
     assert totals == TableTotals(9, expected[0], 0, expected[1])
+
+
+def test_totals_that_another_writer_leaves_out_are_unknown_and_not_zero() -> None:
+    snapshot = Snapshot(1, summary={"operation": "append", "added-records": "5"})
+    history = History(snapshot, {}, 0, snapshot)
+    assert (snapshot.rows, snapshot.stored_rows, snapshot.totals_for_readers(2)) == (None, None, None)
+    assert (history.may_have_rows, history.freshness.has_rows, snapshot.may_have_deletes) == (True, True, True)
+    assert not History(Snapshot(1, summary={"total-records": "0"}), {}, 0, None).may_have_rows

@@ -213,7 +213,7 @@ class RemoteIcebergTables:
     def _land(self, table: RemoteTable, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Commits a part once. Returns None if it was refused because the table changed since it was read."""
         base = history.current
-        files = effective_files(part, holds_rows=base is not None and base.stored_rows > 0)
+        files = effective_files(part, holds_rows=history.may_have_rows)
         key_ids(table.log.columns, part.keys)
         check_row_counts(files, self.storage)
         staged = StagedPart(part, files, table.log.columns, table.log.slice_column)

@@ -62,8 +62,7 @@ BY_POSITION = frozenset((MergeMode.ON_READ, MergeMode.POSITIONS))
 
 def needs_positions(part: StagedRows, history: History) -> bool:
     """True if a part has keys to find among older rows, and its merge mode deletes their rows by position."""
-    holds_rows = history.current is not None and history.current.stored_rows > 0
-    files = effective_files(part, holds_rows=holds_rows)
+    files = effective_files(part, holds_rows=history.may_have_rows)
     return part.merge in BY_POSITION and any(file.content is FileContent.EQUALITY_DELETES for file in files)
 
 
