@@ -347,7 +347,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
 
     - `soft_delete` is planned as `append_dedup` with `keeps_deleted`: the row by which the source deletes a key stays.
     - `preferred_table` is the name its table would have if no other table had it.
-    - `column_names` are the names that its columns have had before.
+    - `column_names` are the names that its columns have had before, `member_names` those of members of its structs.
     - `formerly` maps each field that the source renamed to its old name.
     - With `sdc_columns` the table has the `_sdc_…` columns too.
     - A stream with a `relay` goes to a destination in the place of a table.
@@ -375,6 +375,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     naming: NamingPolicy = NamingPolicy.SOURCE
     relay: RelayTarget | None = None
     transforms: tuple[TransformSpec, ...] = ()
+    member_names: tuple[ColumnName, ...] = ()
 
     @property
     def id(self) -> StreamId:

@@ -1,13 +1,22 @@
-"""Removes members from a struct's type, where a stream selects among them."""
+"""The members of structs: their names, and their removal where a stream selects among them."""
 
 import difflib
+from collections.abc import Iterator
 
-from dagster_airbyte_proto.model import FieldPath
+from dagster_airbyte_proto.model import ColumnName, FieldPath
 from dagster_airbyte_proto.schema.columns import Pruning, ValueKind, ValueType
 
 
 class NoSuchMember(Exception):
     """A selection of members is not possible. The message is a sentence about the object."""
+
+
+def member_names(kind: ValueType, path: FieldPath) -> Iterator[ColumnName]:
+    """Yields the names of all members, at any depth, of the values at `path`."""
+    for member in kind.members:
+        inside = (*path, member.source)
+        yield ColumnName(inside, member.name)
+        yield from member_names(member.type, inside)
 
 
 def without_pruned(kind: ValueType, pruning: Pruning, path: FieldPath) -> ValueType:

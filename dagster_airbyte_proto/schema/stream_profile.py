@@ -23,9 +23,9 @@ class StreamProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     """One stream as its last sync left it. Stored as JSON: the names in `field(name=…)` are those of older versions.
 
     `preferred_table` is the name its table would have if no other table had it. `column_names` are all names that its
-    fields ever had. `missing` are columns of the table that the stream filled before and no longer sends. `formerly`
-    are the renames, new name to old, that were already carried out. `value_kinds` are those of the key and the cursor,
-    where rows are merged by key.
+    fields ever had, `member_names` those of the members of its structs. `missing` are columns of the table that the
+    stream filled before and no longer sends. `formerly` are the renames, new name to old, that were already carried
+    out. `value_kinds` are those of the key and the cursor, where rows are merged by key.
     """
 
     preferred_table: TableName = msgspec.field(name="wish")
@@ -47,6 +47,7 @@ class StreamProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     sql_name: str = ""
     location: str = ""
     value_kinds: Mapping[str, ValueKind] = {}
+    member_names: tuple[ColumnName, ...] = ()
 
 
 def profile_changes(

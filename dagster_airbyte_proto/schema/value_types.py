@@ -10,7 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.json_references import referenced_schema
-from dagster_airbyte_proto.model import IntegersAs, NumbersAs, ObjectsAs, TypeChoices
+from dagster_airbyte_proto.model import (
+    ColumnName,
+    FieldPath,
+    IntegersAs,
+    NumbersAs,
+    ObjectsAs,
+    PlannedStream,
+    TypeChoices,
+)
 from dagster_airbyte_proto.schema.columns import Member, ValueKind, ValueType
 from dagster_airbyte_proto.schema.names import unique_names
 
@@ -62,13 +70,17 @@ _IMPLYING_KEYWORDS = {
 
 
 class _Route(NamedTuple):
-    """The route to a part of the schema: the references that were followed, and the depth."""
+    """The route to a part of the schema: the references that were followed, the depth, and the path in a record."""
 
     references: frozenset[str] = frozenset()
     depth: int = 0
+    path: FieldPath = ()
 
     def deeper(self) -> "_Route":
         return self._replace(depth=self.depth + 1)
+
+    def member(self, name: str) -> "_Route":
+        return self.deeper()._replace(path=(*self.path, name))
 
 
 class _FlatSchema(NamedTuple):
@@ -83,6 +95,12 @@ def value_type(schema: Any, root: Schema, choices: TypeChoices = _PLAIN) -> Valu
     return _Reader(root, choices).type_of(schema, _Route())
 
 
+def field_type(name: str, schema: Any, planned: PlannedStream) -> ValueType:
+    """Returns the type of a field of the stream's records. Members of objects keep the names that they had before."""
+    reader = _Reader(planned.stream.json_schema, planned.types, planned.member_names)
+    return reader.type_of(schema, _Route(path=(name,)))
+
+
 def declared_properties(schema: Any, root: Schema) -> Mapping[str, Any]:
     """Returns the properties that a (sub)schema declares, also by a reference, in `allOf`, or in an alternative."""
     return _Reader(root, _PLAIN).properties(schema, _Route())
@@ -91,8 +109,11 @@ def declared_properties(schema: Any, root: Schema) -> Mapping[str, Any]:
 class _Reader:
     """Reads one part of a document. Its budget of parts is for that part alone."""
 
-    def __init__(self, root: Schema, choices: TypeChoices) -> None:
+    def __init__(self, root: Schema, choices: TypeChoices, member_names: Sequence[ColumnName] = ()) -> None:
         self._root = root
+        self._member_names: dict[FieldPath, dict[str, str]] = {}
+        for path, name in member_names:
+            self._member_names.setdefault(path[:-1], {})[path[-1]] = name
         self._choices = choices
         self._parts_left = _MAX_PARTS
 
@@ -160,9 +181,10 @@ class _Reader:
         is_open = any(_mapping(flat.schema.get(word)) for word in ("additionalProperties", "patternProperties"))
         if self._choices.objects is not ObjectsAs.STRUCT or is_open or not properties:
             return JSON
-        names = unique_names((name, name) for name in properties)
+        assigned = self._member_names.get(flat.route.path)
+        names = unique_names(((name, name) for name in properties), assigned=assigned, follow_case_changes=True)
         members = [
-            Member(name, source, self.type_of(schema, flat.route.deeper()))
+            Member(name, source, self.type_of(schema, flat.route.member(source)))
             for name, (source, schema) in zip(names, properties.items(), strict=True)
         ]
         return ValueType(ValueKind.STRUCT, members=tuple(members))
@@ -215,7 +237,7 @@ class _Reader:
                 return None
             merged = _merged(merged, flat.schema)
             seen |= flat.route.references
-        return _FlatSchema(merged, _Route(seen, route.depth))
+        return _FlatSchema(merged, route._replace(references=seen))
 
 
 def _alternatives(schema: Schema) -> list[Any] | None:

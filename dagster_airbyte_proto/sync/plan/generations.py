@@ -102,7 +102,7 @@ def _fingerprint(planned: PlannedStream, columns: Columns, config_digest: str) -
             planned, generation_id=0, minimum_generation_id=0, preferred_table=None, column_names=()
         )
     )
-    for name in ("naming", "relay"):  # Generations that began before these were there go on.
+    for name in ("naming", "relay", "member_names"):  # Generations that began before these were there go on.
         del plan[name]
     del plan["transforms"]
     if planned.transforms:

@@ -27,6 +27,7 @@ from dagster_airbyte_proto.model import (
 )
 from dagster_airbyte_proto.schema.columns import Columns, ValueKind
 from dagster_airbyte_proto.schema.evolution import ChangeKind, ColumnMismatch, EvolutionRules, SchemaChange
+from dagster_airbyte_proto.schema.members import member_names
 from dagster_airbyte_proto.schema.names import column_name
 from dagster_airbyte_proto.schema.stream_profile import (
     StreamProfile,
@@ -101,8 +102,8 @@ class StreamProfiles:
     def with_column_names(self, streams: Sequence[PlannedStream]) -> tuple[PlannedStream, ...]:
         """Returns the streams with the column names that their fields were given before."""
         return tuple(
-            msgspec.structs.replace(planned, column_names=self._profiles[planned.id].column_names)
-            if planned.id in self._profiles
+            msgspec.structs.replace(planned, column_names=profile.column_names, member_names=profile.member_names)
+            if (profile := self._profiles.get(planned.id))
             else planned
             for planned in streams
         )
@@ -121,7 +122,12 @@ class StreamProfiles:
             profile = self._profiles.get(planned.id) or StreamProfile(
                 planned.preferred_table or planned.table, planned.table
             )
-            profile = msgspec.structs.replace(profile, column_names=_sorted_names(names))
+            members = dict(profile.member_names)
+            for column in columns[planned.id].parsed_columns:
+                members |= member_names(column.type, column.path)
+            profile = msgspec.structs.replace(
+                profile, column_names=_sorted_names(names), member_names=_sorted_names(members)
+            )
             if profile != self._profiles.get(planned.id):
                 changed[planned.id] = profile
         self._save(changed, [])

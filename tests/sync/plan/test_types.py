@@ -63,6 +63,17 @@ def test_a_struct_that_has_grown_keeps_its_old_rows(shop: OpenShop) -> None:
     ]
 
 
+def test_a_member_keeps_its_name_when_one_that_differs_in_case_comes_before_it(shop: OpenShop) -> None:
+    place = shop()
+    place.modes = {"*": {"read": "incremental", "write": "append", "types": {"objects": "struct"}}}
+    for records, names in ((1, ["mail"]), (2, ["MAIL", "mail"]), (3, ["MAIL"])):
+        schema = {"o": {"type": "object", "properties": {name: {"type": "string"} for name in names}}}
+        values = {"o": {name: name for name in names}}
+        place.sync_of({"streams": {"users": {"records": records, "values": values, "properties": schema}}})
+    rows = sorted(place.tables.rows(TableName("shop", "users")).to_pylist(), key=lambda row: int(row["id"]))
+    assert [list(row["o"].values()) for row in rows] == [["mail", None], ["mail", "MAIL"], [None, "MAIL"]]
+
+
 @pytest.mark.parametrize(
     ("types", "told"),
     [
