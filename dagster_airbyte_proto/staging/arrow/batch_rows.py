@@ -26,7 +26,7 @@ from dagster_airbyte_proto.staging.rows.changes import (
     ValueLocations,
     true_positions,
 )
-from dagster_airbyte_proto.staging.rows.times import null_outside_years
+from dagster_airbyte_proto.staging.rows.times import floor_to_microseconds, null_outside_years
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _TIMES = (ValueKind.DATE, ValueKind.TIMESTAMP, ValueKind.LOCAL_TIMESTAMP)
@@ -88,13 +88,17 @@ def _structs(kind: ValueType, array: pa.Array, locations: ValueLocations, change
 def _leaves(kind: ValueType, array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
     if not _is_convertible(kind.kind, array.type):
         return _none_fit(kind, array, locations, changes)
-    values = _cast(array, _cast_of(kind, array.type))
+    try:
+        values = _cast(array, _cast_of(kind, array.type))
+    except pa.ArrowNotImplementedError:
+        return _none_fit(kind, array, locations, changes)
     if kind.kind in _TIMES:
         values = null_outside_years(values)
     elif kind.kind is ValueKind.NUMBER:
         values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
     _note_misfits(kind.kind, array, values, locations, changes)
-    _note_cut(array, values, locations, changes)
+    if kind.kind is not ValueKind.STRING:
+        _note_cut(array, values, locations, changes)
     return values
 
 
@@ -124,7 +128,7 @@ def _cast_of(kind: ValueType, given: pa.DataType) -> Callable[[pa.Array], pa.Arr
     if kind.kind is ValueKind.TIME:  # By way of microseconds: tables keep no more digits of a time.
         return lambda array: array.cast(pa.time64("us"), safe=False).cast(target)
     if kind.kind in _TIMES and pa.types.is_timestamp(given) and given.unit == "ns":
-        return lambda array: array.cast(pa.timestamp("us", given.tz), safe=False).cast(target)
+        return lambda array: floor_to_microseconds(array, given.tz).values.cast(target)
     if kind.kind in (ValueKind.INTEGER, ValueKind.BIG_INTEGER) and pa.types.is_floating(given):
         # Fractions first: where every value has one, halving would end at single values.
         return lambda array: pc.if_else(pc.equal(array, pc.floor(array)), array, pa.scalar(None, given)).cast(target)
@@ -181,7 +185,9 @@ def _json_texts(array: pa.Array, locations: ValueLocations, changes: Changes) ->
     for position, scalar in enumerate(array):
         try:
             texts.append(to_text(scalar) if scalar.is_valid else None)
-        except (msgspec.MsgspecError, ValueError, TypeError):
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - Arrow holds values that Python does not: years, zones, intervals
             texts.append(None)
             misfits.append(position)
     changes.note_nulled(locations, misfits)

@@ -161,11 +161,11 @@ def _cast_all(text: pa.Array, *zones: str | None) -> Coerced | None:
                 found = text.cast(pa.timestamp(unit, zone))
             except pa.ArrowInvalid:
                 continue
-            return Coerced(found) if unit == "us" else _floor_to_microseconds(found, zone)
+            return Coerced(found) if unit == "us" else floor_to_microseconds(found, zone)
     return None
 
 
-def _floor_to_microseconds(found: pa.Array, zone: str | None) -> Coerced:
+def floor_to_microseconds(found: pa.Array, zone: str | None) -> Coerced:
     """Rounds nanoseconds down to microseconds, as cutting digits does. Arrow's division rounds towards 1970."""
     nanoseconds = found.cast(_INT)
     microseconds = pc.divide(nanoseconds, 1000)

@@ -109,6 +109,37 @@ def test_a_value_that_does_not_fit_is_null_with_an_entry(
     assert one_column(tmp_path, array, declared) == landing
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pa.array([2**63 - 1], pa.timestamp("us")),  # "infinity" of PostgreSQL
+        pa.array([0], pa.timestamp("us", "Nowhere/Zone")),
+    ],
+)
+def test_a_value_that_python_cannot_hold_is_null_in_json_alone(bad: pa.Array, tmp_path: Path) -> None:
+    array = pa.StructArray.from_arrays([pa.concat_arrays([bad, pa.nulls(1, bad.type)])], ["at"])
+    assert one_column(tmp_path, array) == [(None, [_MISFIT]), ('{"at":null}', [])]
+
+
+@pytest.mark.parametrize(
+    ("array", "declared"),
+    [
+        (pa.array([1.5], pa.float16()), pa.int64()),
+        (pa.array([Decimal("0.12345678901")], pa.decimal64(18, 11)), pa.decimal128(38, 9)),
+        (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), pa.string()),
+    ],
+)
+def test_a_type_that_arrow_does_not_cast_lands_as_null(array: pa.Array, declared: pa.DataType, tmp_path: Path) -> None:
+    assert one_column(tmp_path, array, declared) == [(None, [_MISFIT])]
+
+
+def test_nanoseconds_are_cut_as_in_lines_and_stay_in_text(tmp_path: Path) -> None:
+    before_1970 = datetime.datetime(1969, 12, 31, 23, 59, 59, 999999)
+    [(value, entries)] = one_column(tmp_path, pa.array([-1], pa.timestamp("ns")))
+    assert (value, [change for _, change, _ in entries]) == (before_1970, ["TRUNCATED"])
+    assert one_column(tmp_path, pa.array([1], pa.time64("ns")), pa.string()) == [("00:00:00.000000001", [])]
+
+
 def test_an_element_that_does_not_fit_is_named_by_its_place(tmp_path: Path) -> None:
     lists = pa.array([[0.5], [1.0, 2.5], None, [3.0]])[1:]
     landing = one_column(tmp_path, lists, pa.list_(pa.int64()))
