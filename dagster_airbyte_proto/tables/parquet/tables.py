@@ -70,7 +70,11 @@ class ParquetTables:
         committed = self.folders.commit(load_id, part)
         # Also for a load that is in the log already: the writer that landed it may have died before showing it.
         with outcome_unknown(doing, str(part.stream)):
-            self._show(doing, part.table)
+            try:
+                self._show(doing, part.table)
+            except TableError as error:
+                remedy = f"The rows are committed; sync again to show them. {error.remedy}"
+                raise CommitUnknown(doing, error.found, remedy=remedy) from error
         return committed
 
     def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
@@ -96,7 +100,7 @@ class ParquetTables:
         """Does nothing: no resource is open."""
 
     def _show(self, doing: str, name: TableName) -> None:
-        """Makes readers see all that is in the log now, or more."""
+        """Makes readers see all that is in the log now, or more. Raises TableError if that is not possible."""
         folder = self.folders.folder(name)
         try:
             with _locked(folder / "log" / ".showing", doing, self._lock_seconds):
@@ -106,9 +110,12 @@ class ParquetTables:
                     points.reach("table.version_made")
                     _point_current_to(folder, snapshot.number)
                     _remove_old_versions(folder, snapshot)
+        except FileNotFoundError as error:
+            remedy = "Restore the file, or drop the table and sync with --refresh."
+            raise TableError(doing, f"{error.filename or folder} is gone", remedy=remedy) from error
         except OSError as error:
-            remedy = "The rows are committed; sync again to show them. Does the folder's file system take hard links?"
-            raise CommitUnknown(doing, f"{folder}: {error.strerror or error}", remedy=remedy) from error
+            remedy = "Does the folder's file system take hard links?"
+            raise TableError(doing, f"{folder}: {error.strerror or error}", remedy=remedy) from error
 
 
 @contextmanager
@@ -119,7 +126,7 @@ def _locked(path: Path, doing: str, timeout_seconds: float) -> Iterator[None]:
     """
     with path.open("wb") as file:
         if not locked_in_time(file.fileno(), timeout_seconds):
-            raise CommitUnknown(doing, f"another process holds {path} and does not move")
+            raise TableError(doing, f"another process holds {path} and does not move")
         yield
 
 

@@ -174,3 +174,14 @@ def test_spark_reads_a_table_by_its_path_and_by_its_name(
     odd = tables.prepare(TableSpec(TableName("n sp ace", "dot.ted"), SCHEMA))
     register(spark, tables)
     assert spark.read.parquet(str(plain(odd))).count() == 0
+
+
+def test_a_table_that_lost_a_file_refuses_by_its_name(tables: ParquetTables, target: TableTarget) -> None:
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+    tables.commit("l1", load)
+    lost = Path(load.files[0].path)
+    lost.unlink()
+    with pytest.raises(TableError, match=f"{lost.name} is gone"):
+        tables.prepare(TableSpec(USERS, SCHEMA.append(pa.field("new", pa.int64()))))
+    with pytest.raises(TableError, match=f"{lost.name} is gone"):
+        tables.find_load("l1", load)
