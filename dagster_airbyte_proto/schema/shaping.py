@@ -28,13 +28,14 @@ from dagster_airbyte_proto.schema.columns import (
 from dagster_airbyte_proto.schema.conditions import Condition, condition_fields
 from dagster_airbyte_proto.schema.filters import parsed_filter
 from dagster_airbyte_proto.schema.members import NoSuchMember, without_pruned
-from dagster_airbyte_proto.schema.names import unique_names
+from dagster_airbyte_proto.schema.names import RESERVED_COLUMNS, case_folded, column_name, unique_names
 from dagster_airbyte_proto.schema.ordering import check_clustering, parsed_ordering
 from dagster_airbyte_proto.schema.partitioning import partition_fields
 
 PLAN_COLUMNS = "plan the columns"
 _EMITTED = Column(EXTRACTED_AT, (EXTRACTED_AT,), ValueType(ValueKind.TIMESTAMP))
 _HASHED = ValueType(ValueKind.STRING)
+_RESERVED = frozenset(map(case_folded, RESERVED_COLUMNS))
 _KEYED_MODES = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP, WriteMode.SOFT_DELETE))
 
 
@@ -158,6 +159,10 @@ class _Shaper:
         """Maps the source's names to the table's."""
         wanted = dict(self._shaping.renames)
         names = {column.path[0]: wanted.get(column.path[0], column.name) for column in kept}
+        for field, name in wanted.items():
+            if case_folded(name) in _RESERVED or column_name(name) != name:
+                found = f"rename_columns calls {field} {name!r}, which no column can be called"
+                self._reject(found, "Choose a name without control characters that no table format has for itself.")
         fixed = [*METADATA.names, *(column.name for column in self._unshaped.nested)]
         counts = Counter(name.casefold() for name in (*fixed, *names.values()))
         for field, name in names.items():

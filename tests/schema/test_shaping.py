@@ -108,6 +108,8 @@ def test_a_key_that_lies_in_an_object_stays_what_it_was() -> None:
         ("append", {"renames": (("email", "ID"),)}, "rename_columns calls email 'ID', as another column is named"),
         ("append", {"renames": (("email", "x"), ("tags", "X"))}, "as another column is named already"),
         ("append", {"renames": (("email", "_airbyte_meta"),)}, "as another column is named already"),
+        ("append", {"renames": (("email", "_File"),)}, "rename_columns calls email '_File', which no column can be"),
+        ("append", {"renames": (("email", "x\ny"),)}, "which no column can be called"),
         ("append_dedup", {"hashed": (("updated_at",),)}, "updated_at is the cursor, and a hash has no order"),
         ("append", {"hashed": (("address", "city"),)}, "address.city is inside an object"),
         ("append", {"select": (("email", "x"),)}, "no field email.x"),
