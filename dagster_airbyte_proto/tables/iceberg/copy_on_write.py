@@ -22,12 +22,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from dagster_airbyte_proto.loads.column_ids import key_ids
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import REPLACING, MergeMode
 from dagster_airbyte_proto.tables.iceberg.handle import staged_tasks
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
+from dagster_airbyte_proto.tables.iceberg.positions.key_columns import column_places
 from dagster_airbyte_proto.tables.part_checks import effective_files
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_array, java_items
@@ -150,24 +152,25 @@ class CopyOnWrite:
         """Yields filters that all keys satisfy, from the statistics of their files. Iceberg skips files by them."""
         make = self._jvm.org.apache.iceberg.expressions.Expressions
         files = [file for file in part.files if file.content is FileContent.EQUALITY_DELETES]
-        for key in part.keys:
+        columns = self._table.log.columns
+        names = {int(field["id"]): str(field["name"]) for field in columns["fields"]}
+        for key in key_ids(columns, part.keys):
             if (bounds := self._key_range(files, key)) is not None:
-                yield make.greaterThanOrEqual(key, bounds[0])
-                yield make.lessThanOrEqual(key, bounds[1])
+                yield make.greaterThanOrEqual(names[key], bounds[0])
+                yield make.lessThanOrEqual(names[key], bounds[1])
 
-    def _key_range(self, files: Sequence[StagedFile], key: str) -> tuple[Any, Any] | None:
-        """Returns the least and the greatest value of a key column.
+    def _key_range(self, files: Sequence[StagedFile], key: int) -> tuple[Any, Any] | None:
+        """Returns the least and the greatest value of a key column, by its field id: its name may be in another case.
 
         None if the statistics are incomplete, or if Iceberg and Python may order the values differently.
         """
         statistics = []
         for file in files:
             with self._opened(file) as opened:
-                metadata = pq.ParquetFile(opened).metadata
-                place = metadata.schema.names.index(key)
-                statistics += [
-                    metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)
-                ]
+                found = pq.ParquetFile(opened)
+                groups = map(found.metadata.row_group, range(found.num_row_groups))
+                place = column_places(found.schema_arrow)[key]
+                statistics += [group.column(place).statistics for group in groups]
         if any(each is None or not each.has_min_max or each.null_count != 0 for each in statistics):
             return None
         least, most = min(each.min for each in statistics), max(each.max for each in statistics)

@@ -40,7 +40,8 @@ def _at_least(table: DataFrame, name: str, value: pa.Scalar) -> Column:
     if pa.types.is_binary(value.type):
         return column >= sql.lit(value.as_py())
     text = value.cast(pa.string()).as_py()
-    return column >= sql.lit(text).cast(table.schema[name].dataType)
+    # The table may have the name in another case, which only Spark's own look-up ignores.
+    return column >= sql.lit(text).cast(table.select(column).schema.fields[0].dataType)
 
 
 def _column(table: DataFrame, name: str) -> Column:

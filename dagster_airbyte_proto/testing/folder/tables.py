@@ -18,6 +18,7 @@ from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedR
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.schema.names import case_folded
 from dagster_airbyte_proto.tables.parquet.log import LogEntry, LogSnapshot
 from dagster_airbyte_proto.tables.parquet.logged_tables import ATTEMPTS, LoggedTables
 from dagster_airbyte_proto.tables.part_checks import check_mode
@@ -89,6 +90,9 @@ class FolderTables(LoggedTables):
 
     def rows_with_keys(self, name: TableName, query: KeyQuery, branch: str | None = None) -> pa.Table:
         rows, keys = self.rows(name, branch), query.keys.column_names
+        # As Spark, which ignores the case of names.
+        names = {case_folded(each): each for each in (*keys, *query.columns)}
+        rows = rows.rename_columns([names.get(case_folded(each), each) for each in rows.column_names])
         if query.since is not None:
             column, least = query.since
             rows = rows.filter(pc.greater_equal(rows[column], least))

@@ -60,6 +60,7 @@ class TestCopies(NewTable):
     test_replaced = TableWriterConformance.test_a_replace_takes_out_upserted_rows_and_their_deletes
     test_upserted = TableWriterConformance.test_an_upsert_replaces_rows_of_the_same_key
     test_nulls = TableWriterConformance.test_an_upsert_by_two_keys_one_of_them_null
+    test_cases = TableWriterConformance.test_keys_are_found_whatever_the_case_of_their_names
     test_duplicates = TableWriterConformance.test_position_deletes_take_out_duplicates_of_the_same_load
     test_deletions = TableWriterConformance.test_deletions_leave_nothing_of_their_keys_and_unknown_ones_do_no_harm
 

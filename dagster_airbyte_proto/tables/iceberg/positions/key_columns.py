@@ -62,7 +62,7 @@ def read_keys(storage: Storage, paths: Sequence[str], fields: Sequence[pa.Field]
     for path in paths:
         filesystem, place = storage.at(path)
         with filesystem.open_input_file(place) as opened, pq.ParquetFile(opened) as file:
-            places = _places(file.schema_arrow)
+            places = column_places(file.schema_arrow)
             for batch in file.iter_batches(min(at_once, _BATCH)):
                 columns = [batch.column(places[each]).cast(field.type) for each, field in zip(ids, fields, strict=True)]
                 batches.append(pa.table(dict(zip(map(str, ids), columns, strict=True))))
@@ -122,7 +122,7 @@ def _groups(
     filesystem, place = storage.at(file.file_path)
     with filesystem.open_input_file(place) as opened, pq.ParquetFile(opened) as parquet:
         schema = parquet.schema_arrow
-        places = _places(schema)
+        places = column_places(schema)
         if not places:
             raise UnreadableFile(f"{file.file_path} has no field ids")
         names = {each: schema.field(places[each]).name for each in ids if each in places}
@@ -154,7 +154,7 @@ def _is_beyond(statistics: pq.Statistics | None, found: _Range) -> bool:
     return bool(statistics.max < found.min or statistics.min > found.max)
 
 
-def _places(schema: pa.Schema) -> Mapping[int, int]:
-    """The place of each column by its field id."""
+def column_places(schema: pa.Schema) -> Mapping[int, int]:
+    """Returns the place of each column by its field id."""
     marked = ((at, (field.metadata or {}).get(FIELD_ID)) for at, field in enumerate(schema))
     return {int(mark): at for at, mark in marked if mark is not None}
