@@ -2,7 +2,8 @@
 
 Delta's log on a local disk, and an Iceberg catalog of type `hadoop`, look whether a version exists and then rename a
 file to it. Between the two another process may do the same, and one of the commits is lost. So our commits hold a lock
-(flock) on the table's folder meanwhile, which the kernel frees however its holder ends.
+(flock) on the table's folder meanwhile, which the kernel frees however its holder ends. Only the jobs of a compaction
+do not: they commit by themselves, after minutes for which loads would wait.
 """
 
 import fcntl

@@ -3,14 +3,20 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto.loads.storage import without_file_scheme
+from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.tables import only_writer
+from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
 from dagster_airbyte_proto.tables.only_writer import locked_in_time
 from dagster_airbyte_proto.tables.only_writer import only_writer as alone
+from tests.conformance.table_rows import SCHEMA, part, table_name
 
 _HOLDER = """
 import sys
@@ -51,6 +57,33 @@ def test_the_lock_of_a_dead_process_is_free_and_that_of_a_stopped_one_is_waited_
         holder.wait()
         assert locked_in_time(opened, 5.0)
         os.close(opened)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("tables", ["iceberg", "delta"])
+def test_an_expiry_and_a_rollback_wait_for_a_commit_of_another_process(
+    tables: str, request: pytest.FixtureRequest, eventually: Callable[[Callable[[], bool]], None]
+) -> None:
+    writer = request.getfixturevalue(tables)
+    target = writer.prepare(TableSpec(table_name(), SCHEMA))
+    loads = [part(target, WriteMode.OVERWRITE, [{"id": number, "name": "a"}]) for number in range(3)]
+    _, second, _ = [writer.commit(f"l{number}", load).snapshot_id for number, load in enumerate(loads)]
+    rewinder, care, folder = rewinder_of(writer), care_of(writer), Path(without_file_scheme(target.location))
+    seen = rewinder.past(target.name)
+    for change in (
+        lambda: rewinder.rewind(target.name, second, seen=seen, version=1),
+        lambda: care.expire(target.name, [each.snapshot_id for each in care.history(target.name).changes[:-1]]),
+    ):
+        with ThreadPoolExecutor(1) as pool, alone(str(folder)):
+            changed = pool.submit(change)
+            eventually(lambda: changed.done() or _times_open(folder) > 1)  # noqa: B023 - waited for here
+            assert not changed.done()
+        assert changed.result()
+
+
+def _times_open(folder: Path) -> int:
+    places = (Path("/proc/self/fd") / number for number in os.listdir("/proc/self/fd"))  # noqa: PTH208
+    return sum(place.is_symlink() and place.readlink() == folder for place in places)
 
 
 def test_other_places_have_no_lock(tmp_path: Path) -> None:

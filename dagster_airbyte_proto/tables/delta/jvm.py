@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.tables.delta.actions import TableMetadata, read_metadata, with_data_change
 from dagster_airbyte_proto.tables.delta.history import LOAD_ID, OLDEST_KEPT, TABLE_ROWS, parse_add_action
+from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items, use_session
 
 _TRANSACTION = re.compile(r"^SetTransaction\((.*),(-?\d+),(?:None|Some\(\d+\))\)$", re.M)
@@ -230,7 +231,8 @@ class JavaDelta:
     def _commit(self, snapshot: DeltaSnapshot, actions: Sequence[Any], operation: Any) -> int:
         if snapshot.new_metadata is not None:
             snapshot.transaction.updateMetadata(self._actions.fromJson(snapshot.new_metadata), False)
-        return int(snapshot.transaction.commit(self._seq(actions), operation))
+        with only_writer(str(snapshot.transaction.deltaLog().dataPath().toString())):
+            return int(snapshot.transaction.commit(self._seq(actions), operation))
 
     def _seq(self, items: Sequence[Any]) -> Any:
         found = self._jvm.java.util.ArrayList()

@@ -266,10 +266,9 @@ class DeltaTables:
         actions = [txn_action(load_id, snapshot.version + 1), *add_actions_of(places, files, location)]
         points.reach("table.committing")
         totals = None if part.write in REPLACING else totals_after(self.java().totals(snapshot), part)
-        with only_writer(location):
-            version = self.java().write(
-                snapshot, actions, removal, replaces=part.write in REPLACING, user_metadata=user_metadata
-            )
+        version = self.java().write(
+            snapshot, actions, removal, replaces=part.write in REPLACING, user_metadata=user_metadata
+        )
         points.reach("table.committed")
         if version != snapshot.version + 1:  # another commit came in between, so our count of all rows does not hold
             return CommittedRows(part.stream, str(version), False, deleted=removal.rows)
@@ -342,7 +341,9 @@ class DeltaTables:
     def _take_step(self, snapshot: DeltaSnapshot, spec: TableSpec, preparation: DeltaPreparation) -> None:
         """Takes the next step of the preparation."""
         if preparation.widened:
-            widen(self.open_session(), f"delta.{quoted(self.location(spec.name))}", preparation.widened)
+            location = self.location(spec.name)
+            with only_writer(location):
+                widen(self.open_session(), f"delta.{quoted(location)}", preparation.widened)
         elif preparation.action is not None and snapshot.version < 0:
             self.java().create(snapshot, preparation.action)
         elif preparation.action is not None:

@@ -2,7 +2,7 @@
 files of it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.tables.iceberg.log import FullTableLog
+from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS, first_line, lacks_table
 from dagster_airbyte_proto.tables.spark.jvm.java_values import use_session
 
@@ -34,6 +35,11 @@ def open_table(session: SparkSession, qualified: str) -> OpenedTable:
     table.refresh()
     metadata = table.operations().current()
     return OpenedTable(table, _LOG.decode(jvm.org.apache.iceberg.TableMetadataParser.toJson(metadata)))
+
+
+def alone(table: Any) -> AbstractContextManager[None]:
+    """While it is entered, no other process of this machine commits to the table (Java's), if it lies on it."""
+    return only_writer(str(table.location()))
 
 
 def spark_actions(session: SparkSession) -> Any:

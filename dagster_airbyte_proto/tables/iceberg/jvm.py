@@ -20,12 +20,12 @@ from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.model import REPLACING, PartitionField, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
+from dagster_airbyte_proto.tables.iceberg.handle import alone
 from dagster_airbyte_proto.tables.iceberg.layout import create_partitioned, oldest_format, partition_data, unpartitioned
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.iceberg.metrics import FooterReader
 from dagster_airbyte_proto.tables.iceberg.positions.deletion_vectors import puffin_file
 from dagster_airbyte_proto.tables.iceberg.vended_credentials import NEVER, vended_credentials
-from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.part_checks import effective_files
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_array, java_items, use_session
@@ -73,7 +73,7 @@ class JavaTable:
 
     def alone(self) -> AbstractContextManager[None]:
         """While it is entered, no other process of this machine commits to the table, if it lies on it."""
-        return only_writer(str(self._table.location()))
+        return alone(self._table)
 
     def rename(self, renames: Sequence[tuple[str, str]]) -> None:
         """Renames columns (old name, new name). Their ids stay, and therefore their values."""
@@ -179,7 +179,8 @@ class JavaTable:
         expiry = self._table.expireSnapshots().expireOlderThan(0)
         for each in snapshot_ids:
             expiry.expireSnapshotId(each)
-        expiry.commit()
+        with self.alone():
+            expiry.commit()
 
     def scope(self, part: StagedRows) -> Any:
         """Returns the expression for the rows that a part may replace, and where concurrent writes are a conflict."""

@@ -20,6 +20,7 @@ from dagster_airbyte_proto.loads.column_ids import has_type
 from dagster_airbyte_proto.model import Ordering, PartitionField, PartitionValue
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.schema.names import case_folded
+from dagster_airbyte_proto.tables.iceberg.handle import alone
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_array
 
 _OURS = "airbyte-proto.order"
@@ -91,11 +92,12 @@ def set_order(session: SparkSession, table: Any, columns: IcebergSchema, orderin
     if current is None and requested is None:
         return
     order = _sort_order(session, table, columns, ordering)
-    if not table.sortOrder().sameOrder(order):
-        _with_fields(session, table.replaceSortOrder(), columns, ordering).commit()
-    if current != requested:
-        update = table.updateProperties()
-        (update.set(_OURS, requested) if requested else update.remove(_OURS)).commit()
+    with alone(table):
+        if not table.sortOrder().sameOrder(order):
+            _with_fields(session, table.replaceSortOrder(), columns, ordering).commit()
+        if current != requested:
+            update = table.updateProperties()
+            (update.set(_OURS, requested) if requested else update.remove(_OURS)).commit()
 
 
 def ordered_rewrite(session: SparkSession, action: Any, table: Any) -> Any:

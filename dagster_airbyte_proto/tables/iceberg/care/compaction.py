@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.tables.care import CompactionResult
-from dagster_airbyte_proto.tables.iceberg.handle import open_table, spark_actions, table_errors
+from dagster_airbyte_proto.tables.iceberg.handle import alone, open_table, spark_actions, table_errors
 from dagster_airbyte_proto.tables.iceberg.layout import ordered_rewrite
 from dagster_airbyte_proto.tables.iceberg.log import COMPACTION, Snapshot, TableLog, lineage
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, is_conflict
@@ -113,13 +113,15 @@ class Compaction:
         for file in files:
             change.deleteFile(file)
         with _conflicts():
-            change.set(COMPACTION, mark).stageOnly().commit()
+            with alone(table):
+                change.set(COMPACTION, mark).stageOnly().commit()
             table, log = open_table(self._session, self._table)
             staged = _marked(log, mark)
             if all(older.snapshot_id != rewrite.snapshot_id for older in lineage(log, staged.snapshot_id)):
                 raise TableChanged
             # Iceberg publishes a staged `replace` only if nothing was committed since it was staged.
-            table.manageSnapshots().cherrypick(staged.snapshot_id).commit()
+            with alone(table):
+                table.manageSnapshots().cherrypick(staged.snapshot_id).commit()
         return len(rewrite.applied_deletes)
 
     def _delete_files(self, table: Any) -> Iterator[Any]:

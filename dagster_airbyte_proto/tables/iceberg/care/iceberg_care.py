@@ -11,7 +11,7 @@ from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles
 from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.care.orphan_files import removable_files
 from dagster_airbyte_proto.tables.iceberg.care.table_facts import IcebergFacts, expirable_snapshots
-from dagster_airbyte_proto.tables.iceberg.handle import open_table, spark_actions, table_errors
+from dagster_airbyte_proto.tables.iceberg.handle import alone, open_table, spark_actions, table_errors
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
 
@@ -37,7 +37,8 @@ class IcebergCare(IcebergFacts):
             expiry = table.expireSnapshots().expireOlderThan(0)
             for each in old:
                 expiry = expiry.expireSnapshotId(each)
-            expiry.commit()
+            with alone(table):
+                expiry.commit()
             self._session.catalog.refreshTable(self._qualified(name))
         return len(old)
 

@@ -32,7 +32,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.columns import null_array
 from dagster_airbyte_proto.schema.replacement import field_ids
 from dagster_airbyte_proto.tables.care import PastRewind, TablePast
-from dagster_airbyte_proto.tables.iceberg.handle import OpenedTable, open_table, table_errors
+from dagster_airbyte_proto.tables.iceberg.handle import OpenedTable, alone, open_table, table_errors
 from dagster_airbyte_proto.tables.iceberg.log import LOAD_ID, REWOUND_AT, Snapshot, TableLog, lineage
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.session import query
@@ -92,7 +92,8 @@ class IcebergRewinder:
         everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
         transaction = _with_branch(table, table.newTransaction(), table.currentSnapshot().snapshotId())
         _commit(transaction.newDelete().deleteFromRowFilter(everything), labels)
-        transaction.commitTransaction()
+        with alone(table):
+            transaction.commitTransaction()
 
     def _take_back(self, name: TableName, read: OpenedTable, snapshot_id: int, labels: dict[str, str]) -> int | None:
         """Prepares the branch. Returns the id of the schema to make current with it, or None to keep the schema."""
@@ -111,14 +112,13 @@ class IcebergRewinder:
         _commit(removal, labels)
         for load_id in _undone_loads(log, snapshot_id):
             _commit(transaction.newFastAppend(), {**labels, LOAD_ID: load_id})
-        if schema_id is None:
-            transaction.commitTransaction()
-        else:
-            # Readers keep their schema until `main` is moved.
-            made = (
-                self._metadata_builder(transaction.currentMetadata()).setCurrentSchema(base.currentSchemaId()).build()
-            )
-            table.operations().commit(base, made)
+        with alone(table):
+            if schema_id is None:
+                transaction.commitTransaction()
+            else:
+                # Readers keep their schema until `main` is moved.
+                current = self._metadata_builder(transaction.currentMetadata())
+                table.operations().commit(base, current.setCurrentSchema(base.currentSchemaId()).build())
         return schema_id
 
     def _transaction(self, table: Any, base: Any, schema_id: int | None) -> Any:
@@ -144,13 +144,15 @@ class IcebergRewinder:
             if schema_id is not None:
                 moved.setCurrentSchema(schema_id)
             try:
-                operations.commit(metadata, moved.removeRef(_BRANCH).build())
+                with alone(table):
+                    operations.commit(metadata, moved.removeRef(_BRANCH).build())
             except CALL_ERRORS as error:
                 if failure_of(error) is not Failure.CONFLICT:
                     raise
             else:
                 return True
-        table.manageSnapshots().removeBranch(_BRANCH).commit()
+        with alone(table):
+            table.manageSnapshots().removeBranch(_BRANCH).commit()
         return False
 
     def _barrier_files(self, name: TableName, table: Any, log: TableLog) -> list[Any]:
