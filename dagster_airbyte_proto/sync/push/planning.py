@@ -175,10 +175,11 @@ def _sweep(context: PushContext, stream: StreamId, plans: str, storage: Storage)
     remove_orphan_files(plans, [file.path for file in kept], storage)
 
 
-def drop_plan(context: PushContext, plan: SealedPlan) -> None:
+def drop_plan(context: PushContext, plan: SealedPlan, *, successor: SealedPlan | None = None) -> None:
     """Deletes the files of a plan that is delivered, or given up. Those that are the table's own stay."""
     remove_orphan_files(plan.folder, (), context.engine.tables.storage)
-    release_files(context, plan)
+    if successor is None or not successor.columns:  # Else the tag is the successor's by now.
+        release_files(context, plan)
 
 
 def samples_of(plan: SealedPlan, storage: Storage, count: int) -> dict[str, list[Mapping[str, Any]]]:

@@ -60,43 +60,49 @@ def _origins(context: PushContext, stream: StreamId, origin: PushOrigin) -> Mapp
 
 
 def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
-    delivery = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
-    position = stored_position(context, stream)
-    if delivery is not None and not context.request.only_plans:
-        position, delivery = _take_up(context, delivery, options, origin)
-    if delivery is not None and not context.request.only_plans:
-        return _delivered(context, delivery.plan, options, origin)
-    plan = make_plan(context, stream, options, origin, position)
+    before = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
+    if before is not None and not context.request.only_plans and _goes_on(context, before, options, origin):
+        return _delivered(context, before.plan, options, origin)
+    plan = make_plan(context, stream, options, origin, stored_position(context, stream))
     if context.request.only_plans:
         return _only_planned(context, plan, options)
-    moves_snapshot = plan.keeps_snapshot and plan.moves_snapshot
-    if plan.rows or plan.starts_over or plan.mode is PushMode.OVERWRITE or moves_snapshot:
+    if _is_to_be_sealed(plan, before):
         context.delivery.store.seal_plan(context.delivery.lease, plan)
         reach("push.sealed")
+        if before is not None and not before.is_complete:
+            drop_plan(context, before.plan, successor=plan)
         return _delivered(context, plan, options, origin)
     drop_plan(context, plan)
     return _nothing_sent(plan, options, origin.delivered.qualified if origin.delivered else None)
 
 
-def _take_up(
-    context: PushContext, delivery: Delivery, options: PushOptions, origin: PushOrigin
-) -> tuple[PushPosition | None, Delivery | None]:
-    """Folds what an earlier run had acknowledged. Returns the position then, and the delivery if it is to go on.
+def _is_to_be_sealed(plan: SealedPlan, before: Delivery | None) -> bool:
+    """True if a new plan takes the place of the one before: it has something to do, or that one is not to go on.
+
+    One of another partition is left as it is by a plan that has nothing to do.
+    """
+    moves_snapshot = plan.keeps_snapshot and plan.moves_snapshot
+    if plan.rows or plan.starts_over or plan.mode is PushMode.OVERWRITE or moves_snapshot:
+        return True
+    return before is not None and not before.is_complete and before.plan.partition == plan.partition
+
+
+def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, origin: PushOrigin) -> bool:
+    """Folds what an earlier run had acknowledged. Returns whether its plan is to go on.
 
     A plan of another mapping, key or mode is given up where it stands: the next one finds the rows that it had left.
     So is one whose rejected rows are to be sent again: the next one has these too. And so is one of another partition:
-    the next one of that partition has them.
+    the next one of that partition has them. Its files stay until the store has the next plan: should there be none, it
+    is still to go on.
     (Whoever changes the state by hand has the store forget the plan.)
     """
     plan, position = delivery.plan, stored_position(context, delivery.plan.stream)
     folded = _folded_rows(plan, position)
-    if plan.mode is PushMode.OVERWRITE and not delivery.is_complete:
-        folded = 0
-    elif delivery.acknowledged > folded:
+    if (plan.mode is not PushMode.OVERWRITE or delivery.is_complete) and delivery.acknowledged > folded:
         fold(context, delivery, folded, origin.delivered)
-        position = stored_position(context, plan.stream)
         if delivery.is_complete and plan.keeps_snapshot:
             _keep_snapshot(context, plan)
+    _check_other_partition(context, delivery, origin)
     _check_unknown(context, delivery)
     is_changed = plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode
     if is_changed and not delivery.is_complete and origin.delivered is None and not context.request.is_full:
@@ -106,12 +112,27 @@ def _take_up(
             remedy="Push once more with both as they were, or send all rows again: `airbyte-proto push --full`.",
             stream=str(plan.stream),
         )
+    if delivery.is_complete:
+        drop_plan(context, plan)
     is_elsewhere = plan.partition != context.request.partition_key
     plans_anew = is_changed or is_elsewhere or (context.request.retries_rejected and origin.delivered is not None)
-    if delivery.is_complete or context.request.is_full or plans_anew:
-        drop_plan(context, plan)
-        return position, None
-    return position, delivery
+    return not (delivery.is_complete or context.request.is_full or plans_anew)
+
+
+def _check_other_partition(context: PushContext, delivery: Delivery, origin: PushOrigin) -> None:
+    """Raises ConfigError where the plan of another partition is unfinished, and giving it up would send rows twice."""
+    plan = delivery.plan
+    may_double = origin.delivered is None or (delivery.unknown and plan.mode not in IDEMPOTENT)
+    is_elsewhere = plan.partition != context.request.partition_key
+    if is_elsewhere and may_double and not delivery.is_complete and not context.request.is_full:
+        unsure = f", and {delivery.unknown:,} of them may be there already" if delivery.unknown else ""
+        option = "without --partition" if plan.partition is None else f"with --partition {plan.partition}"
+        raise ConfigError(
+            f"going on with the push of connection {plan.connection}",
+            f"{plan.rows - delivery.acknowledged:,} rows of a push {option} are left to send{unsure}",
+            remedy="Push these to their end first.",
+            stream=str(plan.stream),
+        )
 
 
 def _check_unknown(context: PushContext, delivery: Delivery) -> None:

@@ -1,0 +1,69 @@
+"""Plans that are unfinished when another one is made: they go on until the store has that one."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice
+from tests.sync.push.pushed_table import SCHEMA, PushedTable, person
+
+A, B = Slice("a"), Slice("b")
+
+
+@pytest.fixture
+def table(quick_folder: Path) -> PushedTable:
+    pushed = PushedTable(quick_folder, schema=pa.schema([*SCHEMA, ("day", pa.string())]))
+    pushed.push["partition"] = "day"
+    pushed.fill([*(_row(number, A) for number in range(20)), *(_row(number, B) for number in range(100, 103))])
+    return pushed
+
+
+def _row(number: int, day: Slice) -> dict[str, Any]:
+    return person(number, day=day.key)
+
+
+def _die_once(table: PushedTable, **request: Any) -> int:
+    """Pushes to a destination that dies; returns the number of rows that it acknowledged before."""
+    table.config |= {"dies_after": 7, "once": str(table.folder / "once")}
+    report = table.contacts(**request)
+    assert (report.status, report.acknowledged < 20) == ("failed", True)
+    return report.acknowledged
+
+
+def test_a_partition_without_new_rows_leaves_the_plan_of_another_one_to_go_on(table: PushedTable) -> None:
+    table.contacts(partition=B)
+    acknowledged = _die_once(table, partition=A)
+    assert table.contacts(partition=B).planned.to_send == 0
+    again = table.contacts(partition=A)
+    assert (again.status, again.resumed) == ("complete", acknowledged)
+    assert table.held().keys() == {*range(20), *range(100, 103)}
+
+
+@pytest.mark.parametrize("request_of", [{"retries_rejected": True}, {"is_full": True}])
+def test_a_plan_goes_on_if_the_one_in_its_place_is_stopped_by_a_guard(
+    table: PushedTable, request_of: dict[str, bool]
+) -> None:
+    acknowledged = _die_once(table)
+    table.fill([_row(1, A), _row(1, A)])
+    assert "share their key" in (table.contacts(**request_of).error or "")
+    again = table.contacts()
+    assert (again.status, again.resumed) == ("complete", acknowledged)
+
+
+def test_a_plan_with_nothing_to_do_takes_the_place_of_an_unfinished_one(table: PushedTable) -> None:
+    _die_once(table)
+    table.fill([row for row in table.received() if row["id"] in table.delivered()])
+    assert table.contacts(retries_rejected=True).planned.to_send == 0
+    assert (table.contacts().status, table.contacts().planned.to_send) == ("complete", 0)
+
+
+def test_no_partition_gives_up_the_unfinished_one_of_another_whose_rows_nobody_remembers(table: PushedTable) -> None:
+    table.push |= {"mode": "append", "changes": "all"}
+    _die_once(table, partition=A)
+    for request in ({}, {"retries_unknown": True}):
+        refused = table.contacts(partition=B, **request)
+        assert "rows of a push with --partition a are left to send" in (refused.error or "")
+    assert table.contacts(partition=A, retries_unknown=True).status == "complete"
+    assert table.contacts(partition=B).acknowledged == 3
