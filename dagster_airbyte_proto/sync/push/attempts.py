@@ -29,7 +29,8 @@ class PlanPart(NamedTuple):
 class DeliveryAttempts:
     """The attempts to deliver one plan, and what they came to.
 
-    `parts` gives the parts from a position on. It is called once for each attempt.
+    `parts` gives the parts from a position on. It is called once for each attempt. `unproved_reasons` are those of the
+    rows that the last process refused, and that its destination did not prove.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class DeliveryAttempts:
     ) -> None:
         self._context, self._plan, self._parts, self._storage = context, plan, parts, storage
         self.sent = self.unnamed = 0
-        self.rejections: Counter[str] = Counter()
+        self.unproved_reasons: Counter[str] = Counter()
         self.error: ProtoError | None = None
 
     def run(self) -> None:
@@ -49,7 +50,10 @@ class DeliveryAttempts:
         for attempt in range(MAX_ATTEMPTS):
             self.error = None
             try:
-                for part in self._parts(first_position(self._context, self._plan)):
+                start = first_position(self._context, self._plan)
+                if start == 0:
+                    self.unnamed = 0  # All rows go again, and are counted again.
+                for part in self._parts(start):
                     self._deliver(part)
             except (InternalError, StateConflict):
                 raise
@@ -67,7 +71,7 @@ class DeliveryAttempts:
         finally:
             self.sent = max(self.sent, process.sent)
             self.unnamed += process.unnamed
-            self.rejections.update(process.rejections)
+            self.unproved_reasons = process.refused.reasons
 
     def _may_retry(self, attempt: int) -> bool:
         """True if it is to be tried again now: after a transient error, where a row that is sent twice does no harm."""

@@ -27,6 +27,7 @@ from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
 from dagster_airbyte_proto.sync.push.content.kept_scopes import KeptScopes
+from dagster_airbyte_proto.sync.push.content.refused_rows import RefusedRows
 from dagster_airbyte_proto.sync.push.content.rejected_records import RejectedRecords
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
@@ -75,10 +76,8 @@ class ProcessDelivery:
         self._served = ServedValues()
         self._kept = KeptScopes(context, plan)
         self._files: WrittenBatches | None = None
-        self._refused: list[RejectedRow] = []
-        self.sent = self.acknowledged = 0
-        self.rejected = self._rejected_before = self._dropped = 0
-        self.rejections: dict[str, int] = {}
+        self.refused = RefusedRows()
+        self.sent = self.acknowledged = self._rejected_before = 0
 
     @property
     def unnamed(self) -> int:
@@ -183,17 +182,9 @@ class ProcessDelivery:
         is_end = part.end in (self._plan.rows, self._plan.rows_to_write)
         self._write(running, self._protocol.closing_lines(self._stream, _milliseconds(), is_end=is_end))
 
-    def _note_refused(self, rows: list[RejectedRow]) -> None:
-        self._refused += rows
-        self.rejected += len(rows)
-        for each in rows:
-            self.rejections[each.reason] = self.rejections.get(each.reason, 0) + 1
-
     def _reject(self, rows: list[RejectedRow]) -> None:
-        self._note_refused(rows)
-        dropped = sum(each.reason == DROPPED for each in rows)
-        self._dropped += dropped
-        if dropped == len(rows):
+        self.refused.add(rows)
+        if all(each.reason == DROPPED for each in rows):
             return  # The user wants it so: it is no fault, and no limit counts it.
         if self._context.connection.on_error == "fail":
             raise ConnectorError("encoding the rows of a push", f"row {rows[0].row + 1} of the plan: {rows[0].reason}")
@@ -201,7 +192,7 @@ class ProcessDelivery:
 
     def _check_rejected(self, what: str, last: str = "", unproved: int = 0) -> None:
         """Raises ConnectorError when more rows were rejected, by us and by the destination, than the user allows."""
-        rejected, on_error = self.rejected - self._dropped + self.unnamed + unproved, self._context.connection.on_error
+        rejected, on_error = self.refused.count + self.unnamed + unproved, self._context.connection.on_error
         rejected += self._rejected_before if rejected else 0
         if not rejected or on_error == "skip":
             return
@@ -265,7 +256,7 @@ class ProcessDelivery:
         if proved <= self.acknowledged or (not force and time.monotonic() - self._noted_at < _ACKNOWLEDGE_SECONDS):
             return
         self._name_rejected(proved)
-        refused = [each for each in self._refused if each.row < proved]
+        refused = self.refused.before(proved)
         reach("push.acknowledged")
         kept = self._output.kept
         values = self._kept.changes(kept) if kept else self._served.changes
@@ -273,7 +264,7 @@ class ProcessDelivery:
         self._context.store.acknowledge_rows(self._context.lease, self._plan, acknowledged)
         reach("push.noted")
         self._kept.noted(kept)
-        self._refused = self._refused[len(refused) :]
+        self.refused.stored(proved)
         if self._files is not None:
             self._files.remove_until(proved)
         self.acknowledged, self._noted_at = proved, time.monotonic()
@@ -282,7 +273,7 @@ class ProcessDelivery:
         """Finds the rows that the destination rejected, among those that it proves now."""
         if self._rejected_records.unnamed:
             batches = plan_batches(self._plan, self._storage, self.acknowledged, proved)
-            self._note_refused(self._rejected_records.rows(batches))
+            self.refused.add(self._rejected_records.rows(batches))
 
     def _end(self, running: RunningConnector, part: RowRange) -> ExitReport | None:
         """Closes the input, and reads on until the process has ended."""

@@ -1,5 +1,6 @@
 """Pushes one stream: goes on with the plan of an earlier run or makes a new one, delivers it, and folds it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
@@ -156,7 +157,7 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     try:
         delivery = context.delivery.store.deliveries(plan.connection)[plan.stream]
         position = stored_position(context, plan.stream)
-        rejected = sum(each.row >= start for each in context.delivery.store.rejected_rows(plan))
+        rejected = [each.reason for each in context.delivery.store.rejected_rows(plan) if each.row >= start]
     except StateUnavailable as failed:
         return _unread(context, plan, options, failed, max(0, attempts.sent - start))
     error = attempts.error
@@ -172,20 +173,20 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         drop_plan(context, plan)
         if plan.keeps_snapshot:
             _keep_snapshot(context, plan)
-    proved = delivery.acknowledged - start - rejected
+    proved = delivery.acknowledged - start - len(rejected)
     unnamed = min(attempts.unnamed, proved)
     return msgspec.structs.replace(
         _nothing_sent(plan, options, origin.delivered.qualified if origin.delivered else None),
         status=_status(error),
         sent=max(attempts.sent, delivery.acknowledged) - start,
         acknowledged=proved - unnamed,
-        rejected=rejected + unnamed,
+        rejected=len(rejected) + unnamed,
         unnamed=unnamed,
         unknown=max(0, attempts.sent - delivery.acknowledged),
         resumed=start,
         error=None if error is None else context.delivery.destination.mask.text(str(error)),
         retryable=error is not None and error.retryable,
-        rejections=attempts.rejections,
+        rejections=attempts.unproved_reasons + Counter(rejected),
     )
 
 
