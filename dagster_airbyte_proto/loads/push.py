@@ -66,9 +66,10 @@ class SealedPlan(msgspec.Struct, frozen=True):
     the same rows differ: fields, key and options. `mapping` is a digest of where the fields come from, empty without
     one. `cursor` is the greatest cursor value up to which rows are in the plan, and `after` the one of the plan
     before, both as text. So are `snapshot`, up to which the changes of the table are in the plan, and
-    `snapshot_before`. With `keeps_snapshot` the next push looks for changes from there on. A plan of a `partition`
-    has the rows of that one alone. The text of `json_fields` is JSON already. `transform_states` are those of the
-    stream's transforms after all rows of the plan. With `columns` the files are the table's own, in its `snapshot`.
+    `snapshot_before`, which a plan of another mapping or mode has not: rows before it are in the plan too. With
+    `keeps_snapshot` the next push looks for changes from there on. A plan of a `partition` has the rows of that one
+    alone. The text of `json_fields` is JSON already. `transform_states` are those of the stream's transforms after all
+    rows of the plan. With `columns` the files are the table's own, in its `snapshot`.
     """
 
     plan_id: str

@@ -114,13 +114,9 @@ def make_plan(
             before = () if sends_all else _transform_states(context, stream)
             states = origin.transforms.apply(f"{folder}/rows", storage, before)
         plan = _sealed(context, stream, options, query, folder, planned, own)
-        # What a table has up to a snapshot is not pushed with one partition of it.
-        snapshot = None if query.partition is not None else query.at
-        plan = _with_ends(plan, planned, snapshot, None if starts_over else position)
-        keeps_snapshot = options.changes_by is ChangesBy.SNAPSHOTS
-        plan = msgspec.structs.replace(plan, keeps_snapshot=keeps_snapshot, transform_states=states)
+        plan = _with_ends(options, query, plan, planned, None if starts_over else position)
         json_fields = tuple(field.name for field in origin.fields if isinstance(field.type, pa.JsonType))
-        plan = msgspec.structs.replace(plan, json_fields=json_fields)
+        plan = msgspec.structs.replace(plan, json_fields=json_fields, transform_states=states)
         _check_removals(options, plan, planned)
     except BaseException:
         remove_orphan_files(folder, (), storage)
@@ -151,11 +147,17 @@ def _since(
     """The snapshot after which changes are looked for; None where rows before it may have to be sent too."""
     if query.retries_rejected:
         return None
-    if position.snapshot is None or position.basis != push_basis(options.mode, query.fingerprint, _mapping(options)):
+    found = _compared_snapshot(options, query, position)
+    if found is None:
         reason = "no snapshot was pushed" if position.snapshot is None else "its mapping or mode was changed"
         context.log.write("NOTE", f"{query.stream}: all rows of {query.table} are compared: {reason}")
-        return None
-    return position.snapshot
+    return found
+
+
+def _compared_snapshot(options: PushOptions, query: PlanQuery, position: PushPosition) -> TableSnapshot | None:
+    """The snapshot up to which no row has to be sent; None where the mapping or the mode is not that of the position."""
+    is_same = position.basis == push_basis(options.mode, query.fingerprint, _mapping(options))
+    return position.snapshot if is_same else None
 
 
 def _planned(context: PushContext, query: PlanQuery, folder: str) -> PlannedRows:
@@ -306,7 +308,7 @@ def _counts(query: PlanQuery, planned: PlannedRows, written: int, changed: int, 
 
 
 def _with_ends(
-    plan: SealedPlan, planned: PlannedRows, snapshot: TableSnapshot | None, position: PushPosition | None
+    options: PushOptions, query: PlanQuery, plan: SealedPlan, planned: PlannedRows, position: PushPosition | None
 ) -> SealedPlan:
     """Adds where a plan begins and ends. It starts over without a position to go on from."""
     before = None if position is None else position.cursor
@@ -315,8 +317,10 @@ def _with_ends(
         starts_over=position is None,
         cursor=planned.cursor or before,
         after=before,
-        snapshot=snapshot,
-        snapshot_before=None if position is None else position.snapshot,
+        # What a table has up to a snapshot is not pushed with one partition of it.
+        snapshot=None if query.partition is not None else query.at,
+        snapshot_before=None if position is None else _compared_snapshot(options, query, position),
+        keeps_snapshot=options.changes_by is ChangesBy.SNAPSHOTS,
     )
 
 

@@ -85,6 +85,19 @@ def test_a_plan_that_is_given_up_leaves_the_snapshot_where_it_was(table: PushedT
     assert second.snapshot != first
 
 
+def test_a_plan_of_another_mapping_that_is_forgotten_halfway_leaves_no_row_out(table: PushedTable) -> None:
+    table.push["map"] = {"id": "id", "title": {"value": "old"}}
+    _pushed(table)
+    table.push["map"] = {"id": "id", "title": {"value": "new"}}
+    table.config |= {"dies_after": 7, "once": str(table.folder / "once")}
+    assert _pushed(table)[0].acknowledged == 5
+    with table.engine() as engine, acquire_lease(engine.store, "crm", "set", 30) as renewal:
+        [stored] = engine.store.states("crm")
+        engine.store.change_state(renewal.lease, StreamId.of("contacts"), stored.state, who="a person")
+    assert _pushed(table)[0].planned.changed == 18
+    assert {row["id"]: row["title"] for row in table.received()} == dict.fromkeys(range(1, 24), "new")
+
+
 @pytest.mark.parametrize("changed", [{"mode": "upsert"}, {"nulls": "omit"}])
 def test_another_mode_or_mapping_compares_all_rows(table: PushedTable, changed: Row) -> None:
     _pushed(table)
