@@ -65,11 +65,11 @@ class SealedPlan(msgspec.Struct, frozen=True):
     follow. A plan that `starts_over` takes nothing for delivered. `fingerprint` covers all that makes two plans of
     the same rows differ: fields, key and options. `mapping` is a digest of where the fields come from, empty without
     one. `cursor` is the greatest cursor value up to which rows are in the plan, and `after` the one of the plan
-    before, both as text. So are `snapshot`, up to which the changes of the table are in the plan, and
-    `snapshot_before`, which a plan of another mapping or mode has not: rows before it are in the plan too. With
-    `keeps_snapshot` the next push looks for changes from there on. A plan of a `partition` has the rows of that one
-    alone. The text of `json_fields` is JSON already. `transform_states` are those of the stream's transforms after all
-    rows of the plan. With `columns` the files are the table's own, in its `snapshot`.
+    before, both as text, of the column and the table that `cursor_of` names. So are `snapshot`, up to which the changes
+    of the table are in the plan, and `snapshot_before`, which a plan of another mapping or mode has not: rows before it
+    are in the plan too. With `keeps_snapshot` the next push looks for changes from there on. A plan of a `partition`
+    has the rows of that one alone. The text of `json_fields` is JSON already. `transform_states` are those of the
+    stream's transforms after all rows of the plan. With `columns` the files are the table's own, in its `snapshot`.
     """
 
     plan_id: str
@@ -93,6 +93,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     mapping: str = ""
     transform_states: tuple[TransformState, ...] = ()
     columns: tuple[PlanColumn, ...] = ()
+    cursor_of: str = ""
 
     @property
     def rows(self) -> int:
@@ -158,8 +159,7 @@ class PushPosition(msgspec.Struct, frozen=True):
     """The state of a pushed stream: up to here the memory of the push, a table, has what was acknowledged.
 
     `cursor` is the value, and `snapshot` the snapshot of the table, up to which all rows were acknowledged: those of
-    the plan once it is at its end. `basis` is the plan's
-    (`push_basis`).
+    the plan once it is at its end. `basis` (`push_basis`) and `cursor_of` are the plan's.
     """
 
     plan_id: str
@@ -168,6 +168,7 @@ class PushPosition(msgspec.Struct, frozen=True):
     cursor: str | None = None
     snapshot: TableSnapshot | None = None
     basis: str = ""
+    cursor_of: str = ""
 
     @property
     def is_end(self) -> bool:

@@ -157,6 +157,7 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
         cursor=plan.cursor if is_end else plan.after,
         snapshot=snapshot,
         basis=push_basis(plan.mode, plan.fingerprint, plan.mapping),
+        cursor_of=plan.cursor_of,
     )
     return state_codec_named(PUSH).from_value(plan.stream, msgspec.to_builtins(position))
 

@@ -99,6 +99,7 @@ def make_plan(
         )
         if options.changes_by is ChangesBy.SNAPSHOTS:
             query = query._replace(since=_since(context, options, query, position))
+        _check_cursor(options, query, position)
     plan_id = secrets.token_hex(8)
     storage = context.engine.tables.storage
     plans = _plans_folder(context, stream, origin)
@@ -152,6 +153,24 @@ def _since(
         reason = "no snapshot was pushed" if position.snapshot is None else "its mapping or mode was changed"
         context.log.write("NOTE", f"{query.stream}: all rows of {query.table} are compared: {reason}")
     return found
+
+
+def _check_cursor(options: PushOptions, query: PlanQuery, position: PushPosition) -> None:
+    """Raises ConfigError where the value that was reached is of another column, or of another table."""
+    now = _cursor_of(options)
+    # Positions of earlier releases do not say what their value is of.
+    if now and position.cursor is not None and position.cursor_of not in ("", now):
+        raise ConfigError(
+            f"planning the rows of {query.table or 'a query'}",
+            f"its cursor is {now}, and what was pushed reaches up to a value of {position.cursor_of}",
+            remedy="Push all rows again: `airbyte-proto push --full`; or take the cursor of before.",
+            stream=query.stream,
+        )
+
+
+def _cursor_of(options: PushOptions) -> str:
+    """The column and the table that a cursor value is of; empty without a cursor."""
+    return f"{options.cursor} of {options.table or 'a query'}" if options.cursor else ""
 
 
 def _compared_snapshot(options: PushOptions, query: PlanQuery, position: PushPosition) -> TableSnapshot | None:
@@ -317,6 +336,7 @@ def _with_ends(
         starts_over=position is None,
         cursor=planned.cursor or before,
         after=before,
+        cursor_of=_cursor_of(options) or ("" if position is None else position.cursor_of),
         # What a table has up to a snapshot is not pushed with one partition of it.
         snapshot=None if query.partition is not None else query.at,
         snapshot_before=None if position is None else _compared_snapshot(options, query, position),

@@ -344,22 +344,6 @@ def test_another_key_is_refused_and_changes_nothing(table: PushedTable, key: lis
     assert table.contacts().planned.unchanged == 23
 
 
-def test_a_cursor_sends_what_came_after_it_and_cannot_tell_what_changed(table: PushedTable) -> None:
-    del table.push["key"]
-    table.push.update(mode="append", changes="cursor", cursor="id")
-    first = table.contacts()
-    assert (first.planned.added, first.planned.changed, first.planned.removed) == (23, None, None)
-    table.fill([person(number) for number in range(20, 30)])
-    second = table.contacts()
-    assert (second.planned.added, second.planned.unchanged, second.acknowledged) == (6, None, 6)
-    assert [row["id"] for row in table.received()[23:]] == [24, 25, 26, 27, 28, 29]
-
-
-def test_a_cursor_that_is_no_column_is_refused(table: PushedTable) -> None:
-    table.push |= {"changes": "cursor", "cursor": "updated"}
-    assert "it has no column updated, which is the `cursor`" in (table.contacts().error or "")
-
-
 def test_a_config_file_that_the_target_rewrites_is_kept(quick_folder: Path) -> None:
     table = PushedTable(quick_folder, protocol="singer")
     table.config["rotates"] = 1
