@@ -117,9 +117,22 @@ def _type(kind: pa.DataType, dialect: JsonDialect, path: str) -> tuple[str, Mapp
             "properties": {each.name: _described(each.type, dialect, f"{path}.{each.name}") for each in kind}
         }
     if pa.types.is_map(kind):
+        _check_keys(kind, path)
         return "object", {"additionalProperties": _described(kind.item_type, dialect, path)}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return "array", {"items": _described(kind.value_type, dialect, path)}
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
         return "string", {}
     raise ConfigError("describing the rows to the destination", f"field {path} is of type {kind}, which JSON has not")
+
+
+def _check_keys(kind: pa.DataType, path: str) -> None:
+    """Raises ConfigError for a map whose keys are no text, and have no text of their own."""
+    keys = kind.key_type
+    is_bytes = pa.types.is_binary(keys) or pa.types.is_large_binary(keys) or pa.types.is_fixed_size_binary(keys)
+    if is_bytes or pa.types.is_nested(keys):
+        raise ConfigError(
+            "describing the rows to the destination",
+            f"field {path} is a map with keys of type {keys}, and the keys of JSON are text",
+            remedy="Cast the keys to text, or leave the field out of `map`.",
+        )

@@ -120,3 +120,10 @@ def test_the_schema_says_no_less_than_the_data() -> None:
     assert singer["maps"]["additionalProperties"] == {"type": ["null", "integer"]}
     with pytest.raises(ConfigError, match="which JSON has not"):
         json_schema(pa.schema([("span", pa.duration("s"))]), JsonDialect.PLAIN)
+
+
+@pytest.mark.parametrize("keys", [pa.binary(), pa.struct([("a", pa.int32())]), pa.list_(pa.string())])
+def test_a_map_whose_keys_are_no_text_is_refused_before_a_row_is_sent(keys: pa.DataType) -> None:
+    schema = pa.schema([("tags", pa.list_(pa.map_(keys, pa.int32())))])
+    with pytest.raises(ConfigError, match="field tags is a map with keys of type"):
+        json_schema(schema, JsonDialect.AIRBYTE)
