@@ -78,13 +78,16 @@ def _run_push(
     ):
         reach("run.leased")
         recovered = len(committer.recover())
-        destination = _checked_destination(engine, connection, log)
+        destination, refused = _checked_destination(engine, connection, log, streams)
         partition = request.partition_key or ""
         sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, partition)
         delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id)
         enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
         context = PushContext(engine, delivery, request, committer, log, enrichers)
-        reports = {str(stream): _traced(context, stream, each, telemetry) for stream, each in streams.items()}
+        reports = {
+            str(stream): _traced(context, stream, each, telemetry, refused.get(stream))
+            for stream, each in streams.items()
+        }
         destination.save_config(engine.store, renewal.lease)
         if not request.only_plans and all(each.status is SyncStatus.COMPLETE for each in reports.values()):
             keep_shared(engine.store, renewal.lease, enrichers)
@@ -119,16 +122,24 @@ def _begun(store: StateStore, lease: Lease, streams: Collection[StreamId], parti
     return run.sync_id
 
 
-def _checked_destination(engine: Engine, connection: Connection, log: RunLog) -> Destination:
-    """Returns the destination, with the config that it wrote back. Raises ConfigError for what it does not take."""
+def _checked_destination(
+    engine: Engine, connection: Connection, log: RunLog, streams: Collection[StreamId]
+) -> tuple[Destination, Mapping[StreamId, ConfigError]]:
+    """Returns the destination, with the config that it wrote back, and which of these streams it does not take. Raises
+    ConfigError if it takes none."""
     destination = engine.destination(connection, log)
     destination.use_stored_config(engine.store)
-    for refusal in refused_by_spec(destination).values():
-        raise refusal  # Before its config: that of a destination does not fit a source.
+    # Before its config: that of a destination does not fit a source.
+    _raise_if_none_is_left(refused_by_spec(destination), streams)
     destination.check_config()
-    if refused := refused_streams(destination):
-        raise refused[0]
-    return destination
+    refused = refused_streams(destination, streams)
+    _raise_if_none_is_left(refused, streams)
+    return destination, refused
+
+
+def _raise_if_none_is_left(refused: Mapping[StreamId, ConfigError], streams: Collection[StreamId]) -> None:
+    if streams and all(stream in refused for stream in streams):
+        raise next(refused[stream] for stream in streams)
 
 
 def _chosen(connection: Connection, request: PushRequest) -> Mapping[StreamId, PushOptions]:
@@ -150,22 +161,25 @@ def _chosen(connection: Connection, request: PushRequest) -> Mapping[StreamId, P
     return chosen
 
 
-def refused_streams(destination: Destination, *, fresh: bool = False) -> list[ConfigError]:
-    """The streams that the destination does not take, by its spec, and by its catalog if it has one. A `fresh` catalog
-    is asked for, else the last one counts."""
+def refused_streams(
+    destination: Destination, streams: Collection[StreamId], *, fresh: bool = False
+) -> Mapping[StreamId, ConfigError]:
+    """Which of these streams the destination does not take, by its spec, and by its catalog if it has one. A `fresh`
+    catalog is asked for, else the last one counts."""
     protocol, connection = destination.protocol, destination.connection
-    refused, pushed = refused_by_spec(destination), connection.push or {}
-    faults = list(refused.values())
-    if len(refused) == len(pushed):
+    by_spec = refused_by_spec(destination)
+    faults = {stream: by_spec[stream] for stream in streams if stream in by_spec}
+    if len(faults) == len(streams):
         return faults
     operations = offered_operations(destination, fresh=fresh)
-    for name, options in pushed.items():
-        if name in refused:
+    for name, options in (connection.push or {}).items():
+        stream_id = StreamId.of(name)
+        if stream_id in faults or stream_id not in streams:
             continue
-        stream = PushedStream(StreamId.of(name), {}, options.mode, options.key or ())
+        stream = PushedStream(stream_id, {}, options.mode, options.key or ())
         mismatch = protocol.mismatch(operations, stream) if operations else None
         if mismatch is not None:
-            faults.append(ConfigError(f"pushing connection {connection.name}", mismatch, stream=name))
+            faults[stream_id] = ConfigError(f"pushing connection {connection.name}", mismatch, stream=name)
             continue
         schemas = [each.options_schema for each in operations if each.object_name == name and each.options_schema]
         try:
@@ -173,35 +187,47 @@ def refused_streams(destination: Destination, *, fresh: bool = False) -> list[Co
             for schema in schemas:
                 check_config(options.options, schema, where=f"options of stream {name} in connection {connection.name}")
         except ConfigError as error:
-            faults.append(error)
+            faults[stream_id] = error
     return faults
 
 
-def refused_by_spec(destination: Destination) -> Mapping[str, ConfigError]:
+def refused_by_spec(destination: Destination) -> Mapping[StreamId, ConfigError]:
     """The streams that the destination does not take by its spec: all of them if it is a source."""
     spec, connection = destination.spec(), destination.connection
     refusals = {
         name: destination.protocol.refusal(spec, options.mode) for name, options in (connection.push or {}).items()
     }
     doing = f"pushing connection {connection.name}"
-    return {name: ConfigError(doing, found, stream=name) for name, found in refusals.items() if found is not None}
+    return {
+        StreamId.of(name): ConfigError(doing, found, stream=name)
+        for name, found in refusals.items()
+        if found is not None
+    }
 
 
 def _traced(
-    context: PushContext, stream: StreamId, options: PushOptions, telemetry: RunTelemetry
+    context: PushContext,
+    stream: StreamId,
+    options: PushOptions,
+    telemetry: RunTelemetry,
+    refusal: ConfigError | None,
 ) -> PushedStreamReport:
     with telemetry.delivery(context.delivery.connection.name, stream):
-        report = _pushed(context, stream, options)
+        report = _pushed(context, stream, options, refusal)
         telemetry.delivered(report)
     return report
 
 
-def _pushed(context: PushContext, stream: StreamId, options: PushOptions) -> PushedStreamReport:
+def _pushed(
+    context: PushContext, stream: StreamId, options: PushOptions, refusal: ConfigError | None
+) -> PushedStreamReport:
     """Pushes one stream. What goes wrong is in its report: the other streams go on."""
     origin = options.table or "a query"
     if context.delivery.options.cancel.is_set():
         return PushedStreamReport(status=SyncStatus.CANCELLED, origin=origin)
     try:
+        if refusal is not None:
+            raise refusal
         return push_stream(context, stream, options)
     except (InternalError, StateConflict):
         raise

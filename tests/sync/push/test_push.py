@@ -290,6 +290,14 @@ def test_a_mode_that_the_destination_lacks_is_refused_before_the_start(table: Pu
         table.contacts()
 
 
+def test_a_stream_that_the_destination_refuses_leaves_the_others_alone(table: PushedTable) -> None:
+    table.other_streams["old"] = {"from": "shop.people", "mode": "update", "key": ["id"]}
+    assert table.contacts(streams=["contacts"]).acknowledged == 23
+    report = table.run()
+    assert (report.status, report.streams["contacts"].status) == ("partial", "complete")
+    assert "update" in (report.streams["old"].error or "")
+
+
 def test_a_stream_that_is_not_pushed(table: PushedTable) -> None:
     with pytest.raises(ConfigError, match="there is no stream nobody"):
         table.contacts(streams=["nobody"])
