@@ -39,6 +39,17 @@ def test_rows_that_break_a_rule_are_rejected_and_not_planned_again(table: Pushed
     assert {row["id"] for row in table.received()} == set(range(2, 11))
 
 
+def test_an_overwrite_whose_rows_are_all_left_out_empties_nothing(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="overwrite")
+    table.push["max_removed"] = "10 %"
+    table.fill([person(1), person(2)])
+    table.options["transforms"] = [{"validate": [{"assert_range": {"id": {"min": 9}}}]}]
+    assert "transforms leave all its rows out, and its push would empty" in (table.contacts().error or "")
+    assert table.messages() == []
+    table.fill([person(1), person(9)])
+    assert table.contacts().acknowledged == 1
+
+
 def test_rows_are_enriched_that_are_new_or_changed(table: PushedTable) -> None:
     table.fill([person(number) for number in (1, 4, 7)])
     table.options["transforms"] = [_geo()]

@@ -9,15 +9,21 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyarrow import fs
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset
 from dagster_airbyte_proto.checkpoints.transform_states import stored_transform_states
 from dagster_airbyte_proto.connection import ConstantColumn, ExpressionColumn, PushOptions
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.load import TransformState
-from dagster_airbyte_proto.loads.plan_query import CHANGE, OWN_COLUMNS, PlannedField, PlannedRows, PlanQuery, RowChange
+from dagster_airbyte_proto.loads.plan_query import (
+    CHANGE,
+    LEFT_OUT,
+    OWN_COLUMNS,
+    PlannedField,
+    PlannedRows,
+    PlanQuery,
+    RowChange,
+)
 from dagster_airbyte_proto.loads.push import (
     PlanFile,
     PlannedCounts,
@@ -26,18 +32,16 @@ from dagster_airbyte_proto.loads.push import (
     TableSnapshot,
     push_basis,
 )
-from dagster_airbyte_proto.loads.storage import Storage, is_local
+from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId, TransformSpec
 from dagster_airbyte_proto.staging.files.staging_folder import (
-    StagingFolder,
-    raising_staging_error,
     remove_orphan_files,
-    sync_to_disk,
 )
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
 from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of
+from dagster_airbyte_proto.sync.push.plan.plan_files import column_of, plan_files
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
 from dagster_airbyte_proto.sync.push.push_context import PushContext
@@ -118,7 +122,7 @@ def make_plan(
         plan = _with_ends(options, query, plan, planned, None if starts_over else position)
         json_fields = tuple(field.name for field in origin.fields if isinstance(field.type, pa.JsonType))
         plan = msgspec.structs.replace(plan, json_fields=json_fields, transform_states=states)
-        _check_removals(options, plan, planned)
+        _check_removals(options, plan, planned, storage)
     except BaseException:
         remove_orphan_files(folder, (), storage)
         raise
@@ -174,7 +178,7 @@ def _cursor_of(options: PushOptions) -> str:
 
 
 def _compared_snapshot(options: PushOptions, query: PlanQuery, position: PushPosition) -> TableSnapshot | None:
-    """The snapshot up to which no row has to be sent; None where the mapping or the mode is not that of the position."""
+    """The snapshot up to which no row has to be sent; None where the mapping or the mode is another one by now."""
     is_same = position.basis == push_basis(options.mode, query.fingerprint, _mapping(options))
     return position.snapshot if is_same else None
 
@@ -281,9 +285,9 @@ def _sealed(
     own: TableFiles | None,
 ) -> SealedPlan:
     storage = context.engine.tables.storage
-    files = own.files if own is not None else _files(f"{folder}/rows", storage)
-    removal_files = _files(f"{folder}/removed", storage)
-    changes = [_table(file, storage, [CHANGE]).column(CHANGE) for file in files] if own is None else []
+    files = own.files if own is not None else plan_files(f"{folder}/rows", storage)
+    removal_files = plan_files(f"{folder}/removed", storage)
+    changes = [column_of(file, storage, CHANGE) for file in files] if own is None else []
     changed = sum(int(pc.sum(pc.equal(each, RowChange.CHANGED.value)).as_py() or 0) for each in changes)
     written = sum(file.rows for file in files)
     removed = sum(file.rows for file in removal_files)
@@ -344,12 +348,14 @@ def _with_ends(
     )
 
 
-def _check_removals(options: PushOptions, plan: SealedPlan, planned: PlannedRows) -> None:
+def _check_removals(options: PushOptions, plan: SealedPlan, planned: PlannedRows, storage: Storage) -> None:
     removed = plan.counts.removed or 0
-    if options.mode is PushMode.OVERWRITE and not planned.rows and options.max_removed.share != 1.0:
+    is_guarded = options.mode is PushMode.OVERWRITE and options.max_removed.share != 1.0
+    if is_guarded and not any(_has_rows_to_send(file, storage) for file in plan.files):
+        found = "transforms leave all its rows out" if planned.rows else "it has no rows"
         raise TableError(
             f"planning the rows of {options.table or 'a query'}",
-            "it has no rows, and its push would empty the destination",
+            f"{found}, and its push would empty the destination",
             remedy="Nothing was sent. If it is to be emptied, set `max_removed: 100 %` for this stream.",
             stream=str(plan.stream),
         )
@@ -363,25 +369,6 @@ def _check_removals(options: PushOptions, plan: SealedPlan, planned: PlannedRows
         )
 
 
-def _files(folder: str, storage: Storage) -> tuple[PlanFile, ...]:
-    """The Parquet files of a folder in the order of their names, made durable; those without rows are left out."""
-    place = StagingFolder.at(folder, storage)
-    with raising_staging_error("seal the plan of a push", folder):
-        entries = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
-        names = sorted(entry.base_name for entry in entries if entry.base_name.endswith(".parquet"))
-        found = []
-        for name in names:
-            path, uri = place.file(name)
-            with place.filesystem.open_input_file(path) as opened:
-                rows = pq.read_metadata(opened).num_rows
-            if rows:
-                if is_local(uri):
-                    sync_to_disk(place, path)
-                found.append(PlanFile(uri, rows))
-        return tuple(found)
-
-
-def _table(file: PlanFile, storage: Storage, columns: Sequence[str] | None = None) -> pa.Table:
-    filesystem, path = storage.at(file.path)
-    with filesystem.open_input_file(path) as opened:
-        return pq.read_table(opened, columns=list(columns) if columns else None)
+def _has_rows_to_send(file: PlanFile, storage: Storage) -> bool:
+    left_out = column_of(file, storage, LEFT_OUT)
+    return left_out is None or left_out.null_count > 0
