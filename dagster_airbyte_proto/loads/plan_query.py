@@ -52,10 +52,11 @@ class PlanQuery(NamedTuple):
     """The rows that a push asks for, of a `table` or a query in `sql`.
 
     Without `fields` the destination gets all columns. `delivered` is the table of what it has; without it all rows are
-    sent. Of a `cursor` column only values greater than `after` are. `fingerprint` goes into the hash of each row. With
-    `compares_keys` a table remembers what is delivered, though the first query asks it nothing. The table is read as it
-    was `at` a snapshot. With `since` only what has changed after that one is compared with what is delivered. Of a
-    `partition` only its rows are, and removed is what was delivered in it last and is gone from it.
+    sent, and with `sends_all`, where it only shows which rows are gone. Of a `cursor` column only values greater than
+    `after` are. `fingerprint` goes into the hash of each row. With `compares_keys` a table remembers what is delivered,
+    though the first query asks it nothing. The table is read as it was `at` a snapshot. With `since` only what has
+    changed after that one is compared with what is delivered. Of a `partition` only its rows are, and removed is what
+    was delivered in it last and is gone from it.
     """
 
     stream: str
@@ -74,6 +75,7 @@ class PlanQuery(NamedTuple):
     at: TableSnapshot | None = None
     since: TableSnapshot | None = None
     partition: PushedPartition | None = None
+    sends_all: bool = False
 
     @property
     def key_columns(self) -> tuple[str, ...] | None:

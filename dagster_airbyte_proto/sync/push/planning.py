@@ -96,11 +96,13 @@ def make_plan(
     Raises TableError where a guard stops it: then nothing of it stays.
     """
     starts_over = context.request.is_full or position is None
-    query = origin.query._replace(at=_snapshot(context, options))
+    query = origin.query._replace(
+        at=_snapshot(context, options),
+        delivered=origin.delivered.qualified if origin.delivered else None,
+        sends_all=starts_over,
+    )
     if not starts_over and position is not None:
-        query = query._replace(
-            delivered=origin.delivered.qualified if origin.delivered else None, after=position.cursor
-        )
+        query = query._replace(after=position.cursor)
         if options.changes_by is ChangesBy.SNAPSHOTS:
             query = query._replace(since=_since(context, options, query, position))
         _check_cursor(options, query, position)

@@ -63,12 +63,15 @@ from dagster_airbyte_proto.tables.spark.unknown_names import (
     where_to_look,
 )
 from dagster_airbyte_proto.tables.sql_names import quoted
+from dagster_airbyte_proto.transforms.transform import DROPPED
 
-_CURSOR, _COPIES = "_airbyte_proto_cursor", "_copies"
-_KNOWN_HASH, _KNOWN_STATUS, _KNOWN_PARTITION = "_known_hash", "_known_status", "_known_partition"
+# Names that no column of a user has.
+_CURSOR, _COPIES, _PLACE = (f"_airbyte_proto_{name}" for name in ("cursor", "copies", "place"))
+_KNOWN_HASH, _KNOWN_STATUS, _KNOWN_REASON, _KNOWN_PARTITION = (
+    f"_airbyte_proto_known_{name}" for name in ("hash", "status", "reason", "partition")
+)
 # Parquet's own form of times. Of Spark's default form others can read the years 1677 to 2262 only.
 _IN_MICROSECONDS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-_PLACE = "_airbyte_proto_place"
 _SHOWN_KEYS = 3
 _BROADCAST_KEYS = 1_000_000
 """Up to so many keys go to every executor: the delivered table is then read once, and not sorted."""
@@ -141,7 +144,8 @@ def _write_all(session: SparkSession, query: PlanQuery, folder: str) -> PlannedR
             return PlannedRows(written, written=written)
         counts, removed = Observation("rows"), Observation("delivered")
         rows = _observed(_mapped(session, query, with_cursor=True), query, counts)
-        found = _as_added(rows) if query.delivered is None else _changed(rows, _delivered(session, query), query)
+        compares = query.delivered is not None and not query.sends_all
+        found = _changed(rows, _delivered(session, query), query) if compares else _as_added(rows)
         written = _write(found.drop(_COPIES, _CURSOR), f"{folder}/rows")
         seen: dict[str, Any] = counts.get
         delivered = 0
@@ -330,12 +334,14 @@ def _hashed(frame: DataFrame, query: PlanQuery) -> DataFrame:
 def _changed(rows: DataFrame, known: DataFrame, query: PlanQuery) -> DataFrame:
     keys = [f.col(f"new.{quoted(key)}") == f.col(f"known.{quoted(key)}") for key in query.keys]
     joined = rows.alias("new").join(known.alias("known"), keys, "left")
-    differs = (f.col(_KNOWN_HASH) != f.col(HASH)) if query.sends_changed else f.lit(False)
+    differs, was_rejected = f.col(_KNOWN_HASH) != f.col(HASH), f.col(_KNOWN_STATUS) == "rejected"
+    if not query.sends_changed:
+        differs = differs & was_rejected  # The destination may have none of this key.
     if query.partition is not None and query.sends_changed:
         # A row that came from another partition is sent again: else a push of that one would remove it.
         differs = differs | ~f.col(_KNOWN_PARTITION).eqNullSafe(f.lit(query.partition.key))
     if query.retries_rejected:
-        differs = differs | (f.col(_KNOWN_STATUS) == "rejected")
+        differs = differs | was_rejected
     is_new = f.col(_KNOWN_HASH).isNull()
     change = f.when(is_new, f.lit(RowChange.ADDED.value)).otherwise(f.lit(RowChange.CHANGED.value))
     return joined.filter(is_new | differs).select("new.*", change.alias(CHANGE))
@@ -348,13 +354,17 @@ def _delivered(session: SparkSession, query: PlanQuery) -> DataFrame:
         *map(quoted, query.keys),
         f.col(HASH).alias(_KNOWN_HASH),
         f.col("_status").alias(_KNOWN_STATUS),
+        f.col("_reason").alias(_KNOWN_REASON),
         *([] if query.partition is None else [f.col(PARTITION).alias(_KNOWN_PARTITION)]),
     )
 
 
 def _there(known: DataFrame, query: PlanQuery) -> DataFrame:
-    """Returns what the destination has, of what is known: in the partition, where one is pushed."""
-    there = known.filter(f.col(_KNOWN_STATUS) == "delivered")
+    """Returns what the destination may have, of what is known: in the partition, where one is pushed.
+
+    Of a row that was rejected it may have the one before.
+    """
+    there = known.filter(~f.col(_KNOWN_REASON).eqNullSafe(DROPPED))
     return there if query.partition is None else there.filter(f.col(_KNOWN_PARTITION) == query.partition.key)
 
 

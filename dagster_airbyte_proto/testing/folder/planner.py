@@ -24,6 +24,7 @@ from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.loads.storage import is_local
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.staging.files.staging_folder import raising_staging_error
+from dagster_airbyte_proto.transforms.transform import DROPPED
 
 _Row = Mapping[str, Any]
 _MAX_FILES = 30
@@ -61,7 +62,7 @@ class FolderPlanner:
         known = {tuple(row[key] for key in query.keys): row for row in self._delivered(query)}
         hashes = [_hash(query.fingerprint, row) for row in rows]
         changes = [
-            _change(query, known.get(key) if query.delivered else None, number)
+            _change(query, None if query.sends_all else known.get(key), number)
             for key, number in zip(keys, hashes, strict=True)
         ]
         found = mapped.append_column(HASH, pa.array(hashes, pa.int64()))
@@ -71,9 +72,7 @@ class FolderPlanner:
         written = to_send.num_rows
         partition = query.partition.key if query.partition else None
         there = {
-            key: row
-            for key, row in known.items()
-            if row["_status"] == "delivered" and partition in (None, row[PARTITION])
+            key: row for key, row in known.items() if row["_reason"] != DROPPED and partition in (None, row[PARTITION])
         }
         if query.finds_removed:
             gone = [dict(zip(query.keys, key, strict=True)) for key in there if key not in set(keys)]
@@ -143,9 +142,10 @@ def _without_own(table: pa.Table) -> pa.Table:
 def _change(query: PlanQuery, known: _Row | None, row_hash: int) -> str | None:
     if known is None:
         return RowChange.ADDED
-    retries = query.retries_rejected and known["_status"] == "rejected"
+    was_rejected, differs = known["_status"] == "rejected", known[HASH] != row_hash
     moved = query.partition is not None and known[PARTITION] != query.partition.key
-    return RowChange.CHANGED if retries or (query.sends_changed and (moved or known[HASH] != row_hash)) else None
+    is_sent = (query.retries_rejected or differs) if was_rejected else query.sends_changed and differs
+    return RowChange.CHANGED if is_sent or (query.sends_changed and moved) else None
 
 
 def _hash(fingerprint: str, row: _Row) -> int:

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from dagster_airbyte_proto.loads.push import RejectedRow
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.push.content.refused_rows import RefusedRows
 from tests.sync.push.pushed_table import PushedTable, person
 
@@ -28,3 +32,38 @@ def test_rows_that_another_attempt_rejects_again_are_counted_once(quick_folder: 
     report = table.contacts()
     assert (report.status, report.sent, report.rejected, report.unnamed) == ("complete", 10, 4, 3)
     assert report.rejections == {"score is nan, which JSON does not have": 1}
+
+
+def test_a_row_is_removed_whose_last_version_was_rejected(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="mirror")
+    table.fill([person(0), person(1)])
+    table.contacts()
+    table.fill([person(0), person(1, "new", score=_NAN)])
+    assert table.contacts().rejected == 1
+    table.fill([person(0)])
+    assert table.contacts().planned.removed == 1
+    assert table.held().keys() == table.delivered().keys() == {0}
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_row_that_is_gone_is_removed_though_all_rows_are_sent_again(quick_folder: Path, *, resets: bool) -> None:
+    table = PushedTable(quick_folder, mode="mirror")
+    table.fill([person(0), person(1)])
+    table.contacts()
+    table.fill([person(0)])
+    if resets:
+        with table.engine() as engine, acquire_lease(engine.store, "crm", "reset", 30) as renewal:
+            engine.store.change_state(renewal.lease, StreamId.of("contacts"), None, who="a person")
+    planned = table.contacts(is_full=not resets).planned
+    assert (planned.added, planned.removed) == (1, 1)
+    assert table.held().keys() == table.delivered().keys() == {0}
+
+
+def test_an_insert_sends_a_rejected_row_once_it_is_mended(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, protocol="singer", mode="insert")
+    table.fill([person(0), person(1, score=_NAN)])
+    assert table.contacts().rejected == 1
+    assert table.contacts().planned.to_send == 0
+    table.fill([person(0, "renamed"), person(1)])
+    assert table.contacts().acknowledged == 1
+    assert table.held() == {0: person(0), 1: person(1)}

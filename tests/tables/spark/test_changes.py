@@ -43,7 +43,9 @@ class _Origin:
     def deliver(self) -> None:
         """Takes all rows of the table for delivered."""
         self._plan(self.query._replace(delivered=None, finds_removed=False))
-        frame = self.spark.read.parquet(f"{self._place}/rows").selectExpr("id", "_hash", "'delivered' AS _status")
+        frame = self.spark.read.parquet(f"{self._place}/rows").selectExpr(
+            "id", "_hash", "'delivered' AS _status", "CAST(NULL AS STRING) AS _reason"
+        )
         frame.write.mode("overwrite").format("parquet").saveAsTable(self.delivered)
         self.since = self.snapshot
 

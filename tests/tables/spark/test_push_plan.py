@@ -32,6 +32,8 @@ _ROWS = """SELECT * FROM VALUES
     (2, NULL, 'a', NULL, array(NULL, 1), map('k', NULL)),
     (3, 'c', 'c', NULL, NULL, NULL) AS t(id, one, two, at, list, map)"""
 
+_DELIVERED = "'delivered' AS _status, CAST(NULL AS STRING) AS _reason"
+
 
 def _query(sql: str = _ROWS, **more: Any) -> PlanQuery:
     known: Mapping[str, Any] = {"table": None, "sql": sql, "fields": (), "keys": ("id",), "fingerprint": "f"}
@@ -61,7 +63,10 @@ class _Plans:
 
     def deliver(self, status: str = "delivered") -> str:
         """Takes the rows of the last plan for delivered."""
-        frame = self._spark.read.parquet(str(self.place / "rows")).selectExpr("id", HASH, f"'{status}' AS _status")
+        status_and_reason = _DELIVERED.replace("delivered", status)
+        frame = self._spark.read.parquet(str(self.place / "rows")).selectExpr(
+            "id", HASH, *status_and_reason.split(", ")
+        )
         frame.write.mode("overwrite").saveAsTable("delivered_rows")
         return "delivered_rows"
 
@@ -110,6 +115,23 @@ def test_a_rejected_row_is_sent_again_only_if_asked_for(plans: _Plans) -> None:
     table = plans.deliver("rejected")
     assert plans.write(_query(delivered=table)) == {}
     assert len(plans.write(_query(delivered=table, retries_rejected=True))) == 3
+
+
+def test_a_rejected_row_is_sent_once_it_is_mended_and_removed_once_it_is_gone(plans: _Plans) -> None:
+    plans.write(_query())
+    table = plans.deliver("rejected")
+    mended = _ROWS.replace("(1, 'a', NULL,", "(1, 'b', NULL,").replace("(3, 'c'", "(4, 'c'")
+    rows = plans.write(_query(mended, delivered=table, sends_changed=False, finds_removed=True))
+    assert {key: row[CHANGE] for key, row in rows.items()} == {1: "changed", 4: "added"}
+    assert plans.removed() == [{"id": 3}]
+
+
+def test_rows_that_are_gone_are_found_though_all_are_sent(plans: _Plans) -> None:
+    plans.write(_query())
+    fewer = f"SELECT * FROM ({_ROWS}) WHERE id < 3"
+    rows = plans.write(_query(fewer, delivered=plans.deliver(), sends_all=True, finds_removed=True))
+    assert {key: row[CHANGE] for key, row in rows.items()} == {1: "added", 2: "added"}
+    assert plans.removed() == [{"id": 3}]
 
 
 def test_fields_are_mapped(plans: _Plans) -> None:
@@ -200,8 +222,8 @@ def test_a_partition_is_compared_with_what_was_delivered_in_it(plans: _Plans, sp
     )
     assert plans.write(monday).keys() == {1, 2}
     hashed = spark.read.parquet(str(plans.place / "rows"))
-    delivered = hashed.selectExpr("id", HASH, "'delivered' AS _status", f"'2026-11-01' AS {PARTITION}")
-    elsewhere = "SELECT {id} AS id, 0L AS {hash}, 'delivered' AS _status, '{day}' AS {partition}"
+    delivered = hashed.selectExpr("id", HASH, *_DELIVERED.split(", "), f"'2026-11-01' AS {PARTITION}")
+    elsewhere = f"SELECT {{id}} AS id, 0L AS {{hash}}, {_DELIVERED}, '{{day}}' AS {{partition}}"
     for number, day in ((3, "2026-11-02"), (4, "2026-11-01"), (5, "2026-11-02")):
         row = elsewhere.format(id=number, hash=HASH, day=day, partition=PARTITION)
         delivered = delivered.unionByName(spark.sql(row))
