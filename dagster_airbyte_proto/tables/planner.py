@@ -41,10 +41,11 @@ class PushPlanner(Protocol):
 
 
 class WholeFiles(NamedTuple):
-    """The data files of a table without deletes, and the field id of each of its columns."""
+    """The data files of a table without deletes, and the field ids of each of its columns: its own, then those of the
+    fields nested in it."""
 
     files: Sequence[PlanFile]
-    ids: Mapping[str, int]
+    ids: Mapping[str, Sequence[int]]
 
 
 @runtime_checkable

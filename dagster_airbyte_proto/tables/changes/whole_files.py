@@ -1,5 +1,6 @@
 """The data files of an Iceberg table whose rows are all there: no delete takes one, and no other file changes one."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -33,5 +34,18 @@ def whole_files(session: SparkSession, snapshot: TableSnapshot) -> WholeFiles | 
             if found.delete_files or file.file_format != PARQUET or len(files) == _MOST_FILES:
                 return None
             files.append(PlanFile(file.file_path, file.record_count))
-    ids = {str(field["name"]): int(field["id"]) for field in fields}
+    ids = {str(field["name"]): (int(field["id"]), *_nested_ids(field["type"])) for field in fields}
     return WholeFiles(sorted(files, key=lambda file: file.path), ids)
+
+
+def _nested_ids(kind: Any) -> Iterator[int]:
+    """Yields the ids of the fields within a type, in their order."""
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields", ()):
+        yield int(field["id"])
+        yield from _nested_ids(field["type"])
+    for part in ("element", "key", "value"):
+        if part in kind:
+            yield int(kind[f"{part}-id"])
+            yield from _nested_ids(kind[part])

@@ -1,12 +1,13 @@
 """The plan of a push of all rows that is the table's own files: nothing is computed, and no row is written again.
 
-- It needs a push that compares nothing (`changes: all`), fields that are columns as they are, and an Iceberg table
-  whose files no delete touches. Every file must have the columns in the types that Spark would read, by their ids.
+- It needs a push that compares nothing (`changes: all`), without a key, whose values would have to be looked at; fields
+  that are columns as they are; and an Iceberg table whose files no delete touches. Every file must have the columns in
+  the types that Spark would read, by their ids: a nested field may have been dropped, and made anew under its name.
 - Whatever else there is, Spark plans. So each check only decides who plans, and none refuses a push.
 - The table keeps the snapshot until the plan is delivered: by a tag for whoever cleans it up, and by the store for us.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ def table_files(
     """Returns the files to send as they are, and has the table keep them; None where Spark has to plan."""
     planner = context.engine.planner
     columns = _columns(query, fields)
-    if options.changes_by is not ChangesBy.ALL or query.partition is not None or columns is None:
+    if options.changes_by is not ChangesBy.ALL or query.keys or query.partition is not None or columns is None:
         return None
     if query.at is None or not query.at.snapshot_id or not isinstance(planner, SupportsWholeFiles):
         return None
@@ -86,7 +87,7 @@ def _columns(query: PlanQuery, fields: pa.Schema) -> Sequence[PlanColumn] | None
 
 
 def _files_with(
-    files: Sequence[PlanFile], storage: Storage, wanted: Mapping[str, int | None], fields: pa.Schema
+    files: Sequence[PlanFile], storage: Storage, wanted: Mapping[str, Sequence[int] | None], fields: pa.Schema
 ) -> TableFiles | None:
     """Returns the files, if all of them have the wanted columns under the same names and in the types of the fields."""
 
@@ -108,12 +109,12 @@ def _files_with(
 
 
 def _columns_in(
-    schema: pa.Schema, wanted: Mapping[str, int | None], fields: pa.Schema
+    schema: pa.Schema, wanted: Mapping[str, Sequence[int] | None], fields: pa.Schema
 ) -> tuple[PlanColumn, ...] | None:
-    by_id = {int(mark): field for field in schema if (mark := (field.metadata or {}).get(FIELD_ID)) is not None}
+    by_ids = {tuple(_ids(field)): field for field in schema}
     columns = []
-    for name, field_id in wanted.items():
-        found = None if field_id is None else by_id.get(field_id)
+    for name, ids in wanted.items():
+        found = None if ids is None else by_ids.get(tuple(ids))
         if (
             found is None
             or schema.names.count(found.name) > 1
@@ -122,3 +123,18 @@ def _columns_in(
             return None
         columns.append(PlanColumn(name, found.name))
     return tuple(columns)
+
+
+def _ids(field: pa.Field) -> Iterator[int | None]:
+    """Yields the id of a field, then those of the fields within it; None for one without."""
+    mark, kind = (field.metadata or {}).get(FIELD_ID), field.type
+    yield None if mark is None else int(mark)
+    nested: Iterable[pa.Field] = ()
+    if pa.types.is_struct(kind):
+        nested = kind
+    elif pa.types.is_map(kind):
+        nested = (kind.key_field, kind.item_field)
+    elif pa.types.is_list(kind):
+        nested = (kind.value_field,)
+    for each in nested:
+        yield from _ids(each)

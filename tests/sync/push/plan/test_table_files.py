@@ -85,8 +85,19 @@ def test_fields_are_columns_by_other_names(
     assert _by_id(table.received()) == [{"called": f"person {each}", "id": each} for each in range(3)]
 
 
+def test_a_nested_field_that_was_made_anew_has_none_of_its_old_values(
+    quick_folder: Path, spark: SparkSession, spark_settings: SparkSettings
+) -> None:
+    table = _table(quick_folder, spark, spark_settings, "id int, home struct<city: string, zip: string>")
+    table.sql(f"INSERT INTO {table.name} SELECT 1, named_struct('city', 'Oslo', 'zip', '0150')")
+    table.sql(f"ALTER TABLE {table.name} DROP COLUMN home.zip")
+    table.sql(f"ALTER TABLE {table.name} ADD COLUMN home.zip string")
+    assert table.contacts().acknowledged == 1
+    assert table.received() == [{"id": 1, "home": {"city": "Oslo", "zip": None}}]
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("obstacle", ["deleted", "added", "widened", "constant", "sql", "partition"])
+@pytest.mark.parametrize("obstacle", ["deleted", "added", "widened", "constant", "sql", "partition", "key"])
 def test_spark_plans_whatever_else_there_is(
     quick_folder: Path, spark: SparkSession, spark_settings: SparkSettings, obstacle: str
 ) -> None:
@@ -108,6 +119,8 @@ def test_spark_plans_whatever_else_there_is(
             table.push["map"] = {"id": "id", "shop": {"value": "north"}}
         case "sql":
             table.push["map"] = {"id": {"sql": "id + 0"}}
+        case "key":
+            table.push["key"] = ["id"]
         case "partition":
             table.push["partition"] = "name"
             asked, expected = {"partition": Slice("person 7")}, {7}
