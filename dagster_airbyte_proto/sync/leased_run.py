@@ -30,6 +30,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact, tables_due
+from dagster_airbyte_proto.sync.maintenance.old_history import prune_old_history
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
@@ -236,9 +237,4 @@ def _end_run(context: SyncContext, report: SyncReport) -> None:
     encoded = msgspec.json.encode(report.as_json()).decode()
     context.store.end_run(context.lease, status=report.status, report=encoded)
     reach("run.ended")
-    days = context.engine.settings.keep_history_days
-    if days:
-        try:
-            context.store.prune_history(context.lease, days=days)
-        except ProtoError as error:  # The sync is over. The next one prunes.
-            context.log.write("WARN", f"old history was not pruned: {error}")
+    prune_old_history(context.engine, context.lease, context.log)

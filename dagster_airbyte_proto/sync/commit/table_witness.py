@@ -12,18 +12,25 @@ from dagster_airbyte_proto.model import StreamId
 
 
 def check_witness(
-    store: StateStore, lease: Lease, stream: StreamId, witness: Witness, landed: LandedTable | None
+    store: StateStore,
+    lease: Lease,
+    stream: StreamId,
+    witness: Witness,
+    landed: LandedTable | None,
+    *,
+    remedy: str | None = None,
 ) -> None:
     """Raises TableError where table and store contradict each other.
 
-    `landed` is what the store remembers of the stream's last load. None if nothing depends on it.
+    `landed` is what the store remembers of the stream's last load. None if nothing depends on it. Without another
+    `remedy` the error names the sync that reads everything again.
     """
     found = _contradiction(store, witness, landed)
     if found:
         raise TableError(
             f"looking at the table before rows land in it, for connection {lease.connection}",
             found,
-            remedy=f"Read everything again into it: {_refresh(store, lease, stream)}",
+            remedy=remedy or f"Read everything again into it: {_refresh(store, lease, stream)}",
             stream=str(stream),
         )
 

@@ -81,7 +81,8 @@ def delivered_spec(connection: str, stream: StreamId, fields: pa.Schema, keys: S
 
 
 def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: StreamId) -> TableTarget:
-    """Creates the table if it is missing, and holds it against what the store remembers of it.
+    """Creates the table if it is missing, and holds it against what the store remembers of it, unless all rows are to
+    be sent again.
 
     Raises TableError where it remembers rows by another key.
     """
@@ -92,8 +93,11 @@ def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: Strea
         raise _other_key(context, spec, stream) from error
     if set(_keys_of(target)) != set(spec.keys):
         raise _other_key(context, spec, stream)
-    landed = context.delivery.store.landed_tables(lease.connection).get(stream)
-    check_witness(context.delivery.store, lease, stream, tables.witness(spec.name, lease.connection), landed)
+    if not context.request.is_full:
+        store, witness = context.delivery.store, tables.witness(spec.name, lease.connection)
+        landed = store.landed_tables(lease.connection).get(stream)
+        remedy = "Send all rows again: `airbyte-proto push --full`; partitions after `airbyte-proto state reset`."
+        check_witness(store, lease, stream, witness, landed, remedy=remedy)
     return target
 
 

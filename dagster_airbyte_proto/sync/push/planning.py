@@ -32,7 +32,7 @@ from dagster_airbyte_proto.loads.push import (
     TableSnapshot,
     push_basis,
 )
-from dagster_airbyte_proto.loads.storage import Storage
+from dagster_airbyte_proto.loads.storage import Storage, folder_name
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId, TransformSpec
 from dagster_airbyte_proto.staging.files.staging_folder import (
@@ -76,15 +76,28 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
         partition=partition,
     )
     fields = context.engine.planner.fields(query)
+    _check_names(stream, fields)
     specs = context.delivery.connection.transforms_of(stream)
     transforms = transforms_of(options, specs, fields, context.enrichers)
     if transforms is not None:
         fields, _ = transforms.fields(stream)
+        _check_names(stream, fields)
     query = query._replace(fingerprint=_fingerprint(options, fields, specs))
     if options.changes_by not in BY_KEY:
         return PushOrigin(query, fields, None, transforms)
     spec = delivered_spec(context.delivery.connection.name, stream, fields, query.keys)
     return PushOrigin(query, fields, prepare_delivered_table(context, spec, stream), transforms)
+
+
+def _check_names(stream: StreamId, fields: pa.Schema) -> None:
+    """Raises ConfigError for a field with the name of a column that a plan adds: its values would not be sent."""
+    if taken := [name for name in fields.names if name.casefold() in OWN_COLUMNS]:
+        raise ConfigError(
+            "preparing the rows of a push",
+            f"the plan of a push has columns of its own named {', '.join(taken)}",
+            remedy="Give these fields other names by `map`, or leave them out.",
+            stream=str(stream),
+        )
 
 
 def make_plan(
@@ -239,9 +252,8 @@ def _plans_folder(context: PushContext, stream: StreamId, origin: PushOrigin) ->
     """
     if origin.delivered is not None and context.engine.planner.writes_to(origin.delivered.location):
         return f"{origin.delivered.location.rstrip('/')}/plans"
-    return str(
-        context.engine.settings.staging_folder.absolute() / "plans" / context.delivery.connection.name / str(stream)
-    )
+    folder = context.engine.settings.staging_folder.absolute() / "plans" / context.delivery.connection.name
+    return str(folder / folder_name(str(stream)))
 
 
 def _planned_fields(options: PushOptions) -> tuple[PlannedField, ...]:

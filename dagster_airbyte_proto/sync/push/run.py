@@ -32,6 +32,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
 from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
+from dagster_airbyte_proto.sync.maintenance.old_history import prune_old_history
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destination, PushContext, PushRequest
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
@@ -111,6 +112,8 @@ def _run_push(
             encoded = msgspec.json.encode(report.as_json()).decode()
             engine.store.end_run(renewal.lease, status=report.status, report=encoded)
         reach("run.ended")
+        if not request.only_plans:
+            prune_old_history(engine, renewal.lease, log)
         return report
 
 

@@ -67,3 +67,13 @@ def test_no_partition_gives_up_the_unfinished_one_of_another_whose_rows_nobody_r
         assert "rows of a push with --partition a are left to send" in (refused.error or "")
     assert table.contacts(partition=A, retries_unknown=True).status == "complete"
     assert table.contacts(partition=B).acknowledged == 3
+
+
+def test_a_stream_leaves_the_plan_of_one_below_its_name_to_go_on(table: PushedTable) -> None:
+    del table.push["key"]
+    table.push |= {"mode": "append", "changes": "all"}
+    table.other_streams["contacts/list"] = dict(table.push)
+    table.config |= {"dies_after": 7, "once": str(table.folder / "once")}
+    assert table.run(streams=["contacts/list"]).status == "failed"
+    assert table.contacts(streams=["contacts"]).status == "complete"
+    assert table.run(streams=["contacts/list"], retries_unknown=True).status == "complete"
