@@ -54,6 +54,10 @@ class ProtocolViolation(ConnectorError):
     """The connector's output breaks the protocol. The connector's author can fix it."""
 
 
+class TooManyRejected(ConnectorError):
+    """More rows of a delivery were rejected than its user allows. The user can mend them, or allow more."""
+
+
 class SecretStoreError(ProtoError):
     """A store of secrets (Vault, AWS Secrets Manager) does not answer. Nothing has begun, so running again is safe."""
 

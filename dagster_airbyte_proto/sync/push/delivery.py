@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset_of
-from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError, StateConflict
+from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError, StateConflict, TooManyRejected
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
 from dagster_airbyte_proto.loads.storage import Storage
@@ -149,7 +149,7 @@ class ProcessDelivery:
             return error
         text = self._context.destination.mask.text(f"{error.found}: {found}")
         retryable = error.retryable or self._output.is_transient
-        explained = ConnectorError(error.doing, text, remedy=error.remedy, retryable=retryable)
+        explained = type(error)(error.doing, text, remedy=error.remedy, retryable=retryable)
         explained.pauses_seconds = self._output.pauses_seconds
         return explained
 
@@ -187,7 +187,7 @@ class ProcessDelivery:
         if all(each.reason == DROPPED for each in rows):
             return  # The user wants it so: it is no fault, and no limit counts it.
         if self._context.connection.on_error == "fail":
-            raise ConnectorError("encoding the rows of a push", f"row {rows[0].row + 1} of the plan: {rows[0].reason}")
+            raise TooManyRejected("encoding the rows of a push", f"row {rows[0].row + 1} of the plan: {rows[0].reason}")
         self._check_rejected("cannot be sent", f"; the last: {rows[-1].reason}")
 
     def _check_rejected(self, what: str, last: str = "", unproved: int = 0) -> None:
@@ -198,7 +198,7 @@ class ProcessDelivery:
             return
         if on_error == "fail" or not self._rules.max_rejected.allows(rejected, self._plan.rows):
             limit = "`on_error: fail`" if on_error == "fail" else f"max_rejected ({self._rules.max_rejected})"
-            raise ConnectorError(
+            raise TooManyRejected(
                 "delivering rows to the destination",
                 f"{rejected:,} of {self._plan.rows:,} rows {what}, more than {limit} allows{last}",
                 remedy="Mend the rows or the mapping, or raise max_rejected for this stream.",

@@ -18,8 +18,9 @@ from dagster_airbyte_proto.errors import (
     StateConflict,
     StateUnavailable,
     TableError,
+    TooManyRejected,
 )
-from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
+from dagster_airbyte_proto.loads.push import Delivery, PlannedCounts, PushPosition, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import PushedStream
@@ -169,6 +170,10 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     except ProtoError as failed:
         error = error or failed
     reach("push.folded")
+    error_text = "" if error is None else context.delivery.destination.mask.text(str(error))
+    if isinstance(error, TooManyRejected) and not _given_up(context, delivery, origin):
+        option = "--full" if origin.delivered is None else "--retry-rejected"
+        error_text += f"\nA push without {option} goes on with the rows as they were planned."
     if delivery.is_complete and error is None:
         drop_plan(context, plan)
         if plan.keeps_snapshot:
@@ -184,10 +189,30 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         unnamed=unnamed,
         unknown=max(0, attempts.sent - delivery.acknowledged),
         resumed=start,
-        error=None if error is None else context.delivery.destination.mask.text(str(error)),
+        error=error_text or None,
         retryable=error is not None and error.retryable,
         rejections=attempts.unproved_reasons + Counter(rejected),
     )
+
+
+def _given_up(context: PushContext, delivery: Delivery, origin: PushOrigin) -> bool:
+    """Gives up a plan that rejected rows have stopped, so that the next push has them as they are by then.
+
+    Returns False where it has to go on: nobody remembers the rows, some may be there twice, or all were to be sent
+    again.
+    """
+    plan, position = delivery.plan, stored_position(context, delivery.plan.stream)
+    has_replaced = position is None or position.plan_id == plan.plan_id
+    may_double = delivery.unknown and plan.mode not in IDEMPOTENT
+    if origin.delivered is None or may_double or (plan.starts_over and not has_replaced):
+        return False
+    # A plan without rows takes its place: there is nothing of it to go on with.
+    nothing = msgspec.structs.replace(
+        plan, files=(), removal_files=(), counts=PlannedCounts(), snapshot=plan.snapshot_before, transform_states=()
+    )
+    context.delivery.store.seal_plan(context.delivery.lease, nothing)
+    drop_plan(context, plan)
+    return True
 
 
 def _parts(

@@ -67,3 +67,26 @@ def test_an_insert_sends_a_rejected_row_once_it_is_mended(quick_folder: Path) ->
     table.fill([person(0, "renamed"), person(1)])
     assert table.contacts().acknowledged == 1
     assert table.held() == {0: person(0), 1: person(1)}
+
+
+@pytest.mark.parametrize("limit", [{"max_rejected": "1 %"}, {"on_error": "fail"}])
+def test_after_too_many_rejected_rows_the_next_push_has_them_as_they_are_by_then(
+    quick_folder: Path, limit: dict[str, str]
+) -> None:
+    table = PushedTable(quick_folder)
+    (table.options if "on_error" in limit else table.push).update(limit)
+    table.fill([person(number, score=_NAN if number == 7 else 0.5) for number in range(10)])
+    assert table.contacts().status == "failed"
+    table.fill([person(number) for number in range(10)])
+    assert table.contacts().status == "complete"
+    assert table.held() == {number: person(number) for number in range(10)}
+
+
+def test_a_stopped_plan_whose_rows_nobody_remembers_goes_on_and_says_so(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.push |= {"max_rejected": 0, "changes": "cursor", "cursor": "id"}
+    table.fill([person(1), person(2, score=_NAN)])
+    assert "A push without --full goes on with the rows as they were planned" in (table.contacts().error or "")
+    table.fill([person(1), person(2)])
+    assert table.contacts().status == "failed"
+    assert table.contacts(is_full=True).acknowledged == 2
