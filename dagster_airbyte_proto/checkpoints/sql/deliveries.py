@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, case, delete, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
 from dagster_airbyte_proto.checkpoints.sql.database import Database, insert_of
@@ -16,7 +16,7 @@ from dagster_airbyte_proto.checkpoints.sql.schema import deliveries, rejected_ro
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.model import IDEMPOTENT, StreamId
 
 _PLAN = msgspec.json.Decoder(SealedPlan)
 
@@ -65,7 +65,10 @@ def stored(tx: Connection, connection: str) -> Mapping[StreamId, Delivery]:
 
 
 def begin(tx: Connection, plan: SealedPlan, position: int, now: datetime) -> None:
-    set_back = {"announced": position, "acknowledged": position, "attempts": deliveries.c.attempts + 1}
+    announced: int | ColumnElement[int] = position
+    if plan.mode not in IDEMPOTENT:  # What was announced may be there, whatever becomes of this attempt.
+        announced = case((deliveries.c.announced > position, deliveries.c.announced), else_=position)
+    set_back = {"announced": announced, "acknowledged": position, "attempts": deliveries.c.attempts + 1}
     _update(tx, plan, now, set_back)
     after = rejected_rows.c.row_number >= position
     tx.execute(delete(rejected_rows).where(*_of_plan(plan), after))

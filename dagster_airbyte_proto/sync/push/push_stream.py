@@ -178,16 +178,18 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         drop_plan(context, plan)
         if plan.keeps_snapshot:
             _keep_snapshot(context, plan)
+    # What an earlier run announced may be there too, though this one came to an end before it.
+    sent = max(attempts.sent, delivery.acknowledged, 0 if plan.mode in IDEMPOTENT else delivery.announced)
     proved = delivery.acknowledged - start - len(rejected)
     unnamed = min(attempts.unnamed, proved)
     return msgspec.structs.replace(
         _nothing_sent(plan, options, origin.delivered.qualified if origin.delivered else None),
         status=_status(error),
-        sent=max(attempts.sent, delivery.acknowledged) - start,
+        sent=sent - start,
         acknowledged=proved - unnamed,
         rejected=len(rejected) + unnamed,
         unnamed=unnamed,
-        unknown=max(0, attempts.sent - delivery.acknowledged),
+        unknown=sent - delivery.acknowledged,
         resumed=start,
         error=error_text or None,
         retryable=error is not None and error.retryable,

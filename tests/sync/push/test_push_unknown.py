@@ -88,3 +88,16 @@ def test_unknown_rows_are_kept_and_reported_and_wait_for_a_person(
         assert table.delivered().keys() == people.keys(), where
         assert table.contacts().sent == 0, where
     assert told >= len(_TELLING)
+
+
+def test_a_retry_that_sends_nothing_leaves_them_unknown(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="append")
+    table.fill([person(number) for number in range(20)])
+    table.config |= {"dies_after": 7, "once": str(table.folder / "once")}
+    unknown = table.contacts().unknown
+    assert unknown > 0
+    table.faults = CallFaults({("announce_rows", 1): CallFault.BEFORE})
+    assert table.contacts(retries_unknown=True).unknown == unknown
+    table.faults = None
+    assert "were sent and not acknowledged" in (table.contacts().error or "")
+    assert table.contacts(retries_unknown=True).status == "complete"
