@@ -37,6 +37,15 @@ def readable_row(row: pa.RecordBatch) -> str:
     return json.dumps(values, default=_readable, ensure_ascii=False)
 
 
+def python_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Returns rows as Python has them, with words in the place of a value that it cannot hold."""
+    columns = {
+        name: [_readable(value) if isinstance(value, Exception) else value for value in _values(column)]
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    }
+    return [{name: values[row] for name, values in columns.items()} for row in range(rows.num_rows)]
+
+
 def _readable(value: Any) -> str:
     return value.object.decode(errors="replace") if isinstance(value, UnicodeDecodeError) else str(value)
 

@@ -70,7 +70,7 @@ class Acknowledgements:
             self._waiting.clear()
 
     def _count(self, echo: Echo, proved: list[_SentState]) -> None:
-        rejected = echo.rejected or 0.0
+        rejected = max(0.0, echo.rejected or 0.0)
         self.rejected += int(rejected)
         # With an echo for several states it may count since any of them.
         if (

@@ -11,8 +11,8 @@ It writes records to a file, a line each, and puts them there before it sends th
 - `operations`: the catalog that it answers `discover` with. Without them it knows no such command.
 - `rotates`: a number, which each process writes back one greater, by a message or into its config file.
 - `drains`: at SIGTERM it writes what it has, sends the last state and ends.
-- `fails`: it sends an error of this kind (`transient_error`, `config_error`), then exits with 1; where there is a
-  `fails_stream`, only if that came last.
+- `fails`: it sends an error of this kind (`transient_error`, `config_error`), then exits with 1, or with `exit_code`;
+  where there is a `fails_stream`, only if that came last.
 """
 
 import gzip
@@ -76,7 +76,7 @@ class _Destination:
         if self._config.get("fails") and self._config.get("fails_stream") in (None, self._stream):
             error = {"message": "it cannot go on", "failure_type": self._config["fails"]}
             _say({"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.0, "error": error}})
-            sys.exit(1)
+            sys.exit(self._config.get("exit_code", 1))
 
     def _drain(self, *_: object) -> None:
         self._flush(self._states[-1:])

@@ -1,6 +1,7 @@
 """Arrow batches as record lines: each value as JSON has it, beside a parser's and an encoder's word."""
 
 import json
+from datetime import date
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from dagster_airbyte_proto.encoding.json_text import json_texts
 from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
-from dagster_airbyte_proto.encoding.sendable import readable_row, unsendable_rows
+from dagster_airbyte_proto.encoding.sendable import python_rows, readable_row, unsendable_rows
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.destination import JsonDialect
 from tests.encoding.hazards import HAZARDS
@@ -127,3 +128,10 @@ def test_a_map_whose_keys_are_no_text_is_refused_before_a_row_is_sent(keys: pa.D
     schema = pa.schema([("tags", pa.list_(pa.map_(keys, pa.int32())))])
     with pytest.raises(ConfigError, match="field tags is a map with keys of type"):
         json_schema(schema, JsonDialect.AIRBYTE)
+
+
+def test_values_that_python_cannot_hold_are_words_among_rows_for_people() -> None:
+    days = pa.array([0, 4_000_000], pa.int32()).cast(pa.date32())
+    first, second = python_rows(pa.RecordBatch.from_pydict({"id": pa.array([1, 2]), "born": days}))
+    assert first == {"id": 1, "born": date(1970, 1, 1)}
+    assert (second["id"], type(second["born"])) == (2, str)

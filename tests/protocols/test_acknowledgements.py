@@ -63,6 +63,9 @@ def test_counts_are_taken_once_and_hold_the_rejected_records_or_not() -> None:
     acks.sent(20, 5)
     acks.received(Echo(SentPosition("p", 20), 4.0))
     assert acks.miscount == "it counted 4 records where 5 were sent"
+    acks.sent(25, 5)
+    acks.received(Echo(SentPosition("p", 25), 5.0, -5.0))
+    assert acks.rejected == 3
 
 
 @pytest.mark.parametrize("name", ["airbyte", "singer"])

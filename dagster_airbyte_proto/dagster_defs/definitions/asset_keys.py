@@ -1,7 +1,8 @@
 """The asset keys of streams: a path that Dagster allows for each stream, and the check of what a translator made."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import dagster as dg
 
@@ -48,3 +49,11 @@ def _invalid_key(connection: Connection, key: dg.AssetKey, stream: StreamId, fou
         remedy="Give it another key in the translator's get_asset_spec, or in `translation`.",
         stream=str(stream),
     )
+
+
+def check_lists(doing: str, option: str, given: Mapping[str, Sequence[Any]]) -> None:
+    """Raises ConfigError for a text in the place of a list: each of its letters would be a name."""
+    if texts := [name for name, each in given.items() if isinstance(each, str)]:
+        name = texts[0]
+        found = f"`{option}` has a text for {name}, where a list belongs"
+        raise ConfigError(doing, found, remedy=f'Write {option}={{"{name}": ["{given[name]}"]}}.')

@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_keys, key_paths
+from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_keys, check_lists, key_paths
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.definitions.connection_step import StepOptions, connection_step
@@ -120,6 +120,7 @@ def _specs(connection: Connection, translator: PushTranslator, deps: UpstreamAss
             f"`deps` names {', '.join(sorted(unknown))}",
             remedy=f"Its streams are {', '.join(connection.push)}.",
         )
+    check_lists(asset_error_context(connection), "deps", deps)
     streams = [StreamId.of(name) for name in connection.push]
     specs = []
     for stream, key_path, (name, options) in zip(streams, key_paths(streams), connection.push.items(), strict=True):

@@ -22,6 +22,7 @@ from dagster_airbyte_proto.dagster_defs.tables.checks import (
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import ChangesBy, PushMode
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport
+from dagster_airbyte_proto.transforms.transform import DROPPED
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.spark.session import QueryResult
@@ -99,12 +100,14 @@ def _counts(inputs: PushCheckInput, _checks: StreamChecks) -> _Finding:
 
 def _rejects(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
     report = inputs.report
-    share = report.rejected / report.sent if report.sent else 0.0
-    passed = report.rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
-    reasons = [f"{count:,}: {reason}" for reason, count in report.rejections.items()]
+    # Rows that a transform drops are meant to be: nobody has to look at them.
+    rejected = max(0, report.rejected - report.rejections.get(DROPPED, 0))
+    share = rejected / report.sent if report.sent else 0.0
+    passed = rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
+    reasons = [f"{count:,}: {reason}" for reason, count in report.rejections.items() if reason != DROPPED]
     if report.unnamed:
         reasons.append(f"{report.unnamed:,}: rejected by the destination, which does not name them")
-    facts = (("rejected", report.rejected), ("rejected_share", share))
+    facts = (("rejected", rejected), ("rejected_share", share))
     return _Finding(passed, "; ".join(reasons) or "Nothing was rejected.", facts)
 
 

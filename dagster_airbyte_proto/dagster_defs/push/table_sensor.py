@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import dagster as dg
 
+from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_lists
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
 from dagster_airbyte_proto.errors import ConfigError, TableError
 
@@ -40,6 +41,7 @@ def build_table_sensor(
     if pushes.partitions_def is not None:
         remedy = "A snapshot does not tell which partition changed: use an automation condition."
         raise ConfigError(doing, "its assets have partitions", remedy=remedy)
+    check_lists(doing, "tables", tables or {})
     watched: dict[str, list[dg.AssetKey]] = {}
     for key, stream in definition.streams.items():
         table = (connection.push or {})[str(stream)].table

@@ -208,7 +208,11 @@ class ProcessDelivery:
         rate = self._context.connection.rate
         while rate is not None and (left := began_at + rows / rate.rows_per_second - time.monotonic()) > 0:
             self._check_cancelled()
-            self._read(running, min(left, _WAIT_SECONDS))
+            chunk = running.read(min(left, _WAIT_SECONDS))
+            if chunk:
+                self._take_output(chunk)
+            elif chunk is not None:  # Its output has ended: no read waits any more.
+                self._context.options.cancel.wait(min(left, _WAIT_SECONDS))
 
     def _write(self, running: RunningConnector, data: bytes | memoryview) -> None:
         view, moved_at = memoryview(data), time.monotonic()
@@ -301,7 +305,7 @@ class ProcessDelivery:
             )
         report = running.wait(self._context.options.timeouts.exit_seconds)
         self._has_ended_well = report is not None and (report.ended_cleanly or self._has_proof_of_all)
-        if self._has_ended_well and not self._has_halted and self._context.connection.acknowledge == "exit":
+        if self._has_ended_well and self._output.error is None and self._context.connection.acknowledge == "exit":
             self._check_took_rows(part)
             self._acks.rows = part.end
         return report
@@ -337,7 +341,8 @@ class ProcessDelivery:
         error = self._output.error
         if self._has_halted:
             raise ConnectorError(doing, self._context.destination.mask.text(error or ""))
-        if report is None or not (report.ended_cleanly or self._has_proof_of_all):
+        has_failed = report is None or not (report.ended_cleanly or self._has_proof_of_all)
+        if has_failed or (error is not None and self.acknowledged < part.end):
             found = error or (report.how_it_ended_and_why if report else "it closed its output and did not end")
             failure = ConnectorError(
                 doing, self._context.destination.mask.text(found), retryable=self._output.is_transient

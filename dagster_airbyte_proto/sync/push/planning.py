@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from dagster_airbyte_proto.checkpoints.kept_values import Asset
 from dagster_airbyte_proto.checkpoints.transform_states import stored_transform_states
 from dagster_airbyte_proto.connection import ConstantColumn, ExpressionColumn, PushOptions
+from dagster_airbyte_proto.encoding.sendable import python_rows
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.loads.plan_query import (
@@ -229,7 +230,7 @@ def samples_of(plan: SealedPlan, storage: Storage, count: int) -> dict[str, list
     for batch in plan_batches(plan, storage, 0, plan.rows):
         for kind, rows in _by_kind(batch).items():
             shown = rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
-            found[kind] += shown.slice(0, count - len(found[kind])).to_pylist()
+            found[kind] += python_rows(shown.slice(0, count - len(found[kind])))
         if all(len(found[kind]) >= min(count, rows) for kind, rows in counts.items()):
             break
     return {kind: rows for kind, rows in found.items() if rows}

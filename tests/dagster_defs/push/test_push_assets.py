@@ -14,6 +14,7 @@ from dagster_airbyte_proto import (
     PushTranslator,
     PushTranslatorData,
     build_push_assets,
+    build_table_sensor,
     push_assets,
 )
 from dagster_airbyte_proto.connection import Connection
@@ -137,6 +138,14 @@ def test_a_connection_without_a_push_has_no_such_assets(table: PushedTable) -> N
     path.write_text(yaml.safe_dump({name: written[name] for name in ("connector", "config")}))
     with pytest.raises(ConfigError, match="it has no `push`"):
         build_push_assets(Connection.from_file(path))
+
+
+def test_a_text_in_the_place_of_a_list_is_refused(table: PushedTable) -> None:
+    connection = Connection.from_file(table.connection_file())
+    with pytest.raises(ConfigError, match=r'Write deps=\{"contacts": \["users"\]\}'):
+        build_push_assets(connection, deps={"contacts": "users"})
+    with pytest.raises(ConfigError, match=r"`tables` has a text for contacts"):
+        build_table_sensor(build_push_assets(connection), tables={"contacts": "lake.shop.users"})
 
 
 def test_names_of_streams_become_keys_that_dagster_allows(table: PushedTable) -> None:

@@ -64,6 +64,8 @@ def test_rejected_rows_warn() -> None:
     assert _found(StreamChecks(max_rejected_share=0.3), _MIRROR, report)["rejects"].passed
     assert not _found(StreamChecks(max_rejected=2), _MIRROR, report)["rejects"].passed
     assert _found(ONLY_REJECTS, _MIRROR, _report())["rejects"].passed
+    dropped = _report(sent=10, acknowledged=8, rejected=2, rejections={"dropped by a transform": 2})
+    assert _found(ONLY_REJECTS, _MIRROR, dropped)["rejects"].passed
 
 
 def test_rows_that_are_not_accounted_for_fail() -> None:

@@ -180,6 +180,16 @@ def test_a_destination_that_speaks_only_at_its_end(table: PushedTable) -> None:
     assert len(table.received()) == 23
 
 
+def test_a_good_exit_after_an_error_acknowledges_nothing(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.config |= {"echo": "never", "fails": "config_error", "exit_code": 0}
+    table.options["acknowledge"] = "exit"
+    table.fill([person(1)])
+    report = table.contacts()
+    assert (report.status, report.acknowledged) == ("failed", 0)
+    assert "it cannot go on" in (report.error or "")
+
+
 def test_a_destination_that_never_sends_a_state_back(table: PushedTable) -> None:
     table.config["echo"], table.silence_seconds = "never", 2.0
     report = table.contacts()
