@@ -20,7 +20,7 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.connection import PARTITIONS_AT_ONCE
-from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.lookup import PUSH

@@ -366,7 +366,7 @@ def _with_ends(
 def _check_removals(options: PushOptions, plan: SealedPlan, planned: PlannedRows, storage: Storage) -> None:
     removed = plan.counts.removed or 0
     is_guarded = options.mode is PushMode.OVERWRITE and options.max_removed.share != 1.0
-    if is_guarded and not any(_has_rows_to_send(file, storage) for file in plan.files):
+    if is_guarded and not any(plan.columns or _has_rows_to_send(file, storage) for file in plan.files):
         found = "transforms leave all its rows out" if planned.rows else "it has no rows"
         raise TableError(
             f"planning the rows of {options.table or 'a query'}",

@@ -212,7 +212,10 @@ def _given_up(context: PushContext, delivery: Delivery, origin: PushOrigin) -> b
     nothing = msgspec.structs.replace(
         plan, files=(), removal_files=(), counts=PlannedCounts(), snapshot=plan.snapshot_before, transform_states=()
     )
-    context.delivery.store.seal_plan(context.delivery.lease, nothing)
+    try:
+        context.delivery.store.seal_plan(context.delivery.lease, nothing)
+    except StateUnavailable:  # The report has the error of the rows: the push goes on in its plan.
+        return False
     drop_plan(context, plan)
     return True
 
