@@ -13,6 +13,7 @@ Both refuse bytes that are cut off.
 
 import json
 import re
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -29,6 +30,8 @@ _STRICT_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _members_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+_exact_decoder = msgspec.json.Decoder(float_hook=Decimal)
+_exact_encoder = msgspec.json.Encoder(decimal_format="number")
 
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _KEY = re.compile(rb"\s*+(" + _STRING + rb")\s*+:\s*+", re.DOTALL)
@@ -71,6 +74,19 @@ def value(raw: bytes) -> Any:
         return json.loads(json.dumps(lenient, ensure_ascii=False).encode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError) as error:
         raise MemberError("its JSON cannot be read") from error
+
+
+def exact_value(raw: bytes) -> Any:
+    """As `value`, except that a number with a point or an exponent is a Decimal: a float has 17 digits of it."""
+    try:
+        return _exact_decoder.decode(raw)
+    except _STRICT_ERRORS:
+        return value(raw)
+
+
+def exact_json(value: Any) -> bytes:
+    """The JSON of what `exact_value` returned, with all digits."""
+    return _exact_encoder.encode(value)
 
 
 def with_member(raw: bytes, name: str, part: bytes) -> bytes:

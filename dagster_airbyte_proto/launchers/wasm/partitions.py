@@ -21,6 +21,7 @@ from dagster_airbyte_proto.launchers.wasm.running_component import RunningCompon
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.source import KEPT, KEPT_FILE, RUNS, RUNS_FILE, STREAM_SCOPE
+from dagster_airbyte_proto.protocols.raw_json import exact_json
 
 _LOOK_SECONDS = 0.005
 _BATCH_HEAD = b'{"type":"batch",'
@@ -48,7 +49,7 @@ def partition_invocations(invocation: Invocation) -> Sequence[Invocation]:
             for run in runs
             if index < run.partitions
         ]
-        found.append(invocation._replace(files={**invocation.files, RUNS_FILE: msgspec.json.encode(own)}))
+        found.append(invocation._replace(files={**invocation.files, RUNS_FILE: exact_json(own)}))
     return found
 
 

@@ -4,7 +4,6 @@ Each is a generator of the connector's output (`messages.py`), however it ends: 
 the middle of a call, or a call without end are lines of that output.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ErrorCategory, ReportedError
 from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE, RUNS, RUNS_FILE, STREAM_SCOPE, StreamToRun
+from dagster_airbyte_proto.protocols.raw_json import exact_json
 
 _END_SECONDS = 10.0
 
@@ -123,7 +123,7 @@ def _read(invocation: Invocation, session: ComponentSession, host: HostFunctions
         return
     is_well, kept = True, {}
     for run in RUNS.decode(invocation.files[RUNS_FILE]):
-        host.begin(run.stream, run.values, json.dumps(run.checkpoint))
+        host.begin(run.stream, run.values, exact_json(run.checkpoint).decode())
         yield messages.line("started", stream=run.stream)
         answer = yield from session.call_patiently("run", opened, _run_request("read", run))
         if isinstance(answer, ReportedError):
@@ -144,7 +144,7 @@ def _read(invocation: Invocation, session: ComponentSession, host: HostFunctions
 
 
 def _run_request(phase: str, run: StreamToRun) -> Mapping[str, Any]:
-    written = json.dumps(run.context, separators=(",", ":"), ensure_ascii=False)
+    written = exact_json(run.context).decode()
     records = run.dry_run_records
     return {"phase": phase, "stream-context-json": written, "dry-run": records is not None, "max-records": records}
 

@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.catalog import parse_catalog
 from dagster_airbyte_proto.protocols.rapidbyte.states import RapidbyteStates, checkpoint_of
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import SourceHints, stream_context
+from dagster_airbyte_proto.protocols.raw_json import exact_json
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.protocols.wire import RecordWire
 
@@ -41,7 +43,7 @@ class StreamToRun(msgspec.Struct, frozen=True):
     dry_run_records: int | None = None
 
 
-RUNS = msgspec.json.Decoder(tuple[StreamToRun, ...])
+RUNS = msgspec.json.Decoder(tuple[StreamToRun, ...], float_hook=Decimal)
 KEPT = msgspec.json.Decoder(Mapping[str, Mapping[str, str]])
 
 
@@ -87,7 +89,7 @@ class RapidbyteSource:
             )
             for planned in request.streams
         ]
-        files = {CONFIG_FILE: encode_config(request.config), RUNS_FILE: msgspec.json.encode(runs)}
+        files = {CONFIG_FILE: encode_config(request.config), RUNS_FILE: exact_json(runs)}
         if request.kept:
             files[KEPT_FILE] = msgspec.json.encode(request.kept)
         return Invocation(("read",), files)

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
-from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value
+from dagster_airbyte_proto.protocols.raw_json import MemberError, exact_value, members, value
 
 NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
 
 class Checkpoint(NamedTuple):
-    """The parts of a state: what the source said, and the values that it keeps for the stream."""
+    """The parts of a state: what the source said, with all digits, and the values that it keeps for the stream."""
 
     payload: Any
     values: Mapping[str, str] = {}
@@ -45,7 +45,7 @@ def checkpoint_of(state: State | None) -> Checkpoint:
     if state is None or state.is_reset:
         return Checkpoint({})
     try:
-        found = value(state.message)
+        found = exact_value(state.message)
     except MemberError:
         return Checkpoint({})
     if not isinstance(found, dict):

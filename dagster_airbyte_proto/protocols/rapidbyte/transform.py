@@ -23,7 +23,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.stream_context import (
     checkpoint_cursor,
     written_stream_context,
 )
-from dagster_airbyte_proto.protocols.raw_json import MemberError, value
+from dagster_airbyte_proto.protocols.raw_json import MemberError, exact_json, exact_value
 
 STREAM = "rows"
 """The name under which a transform gets its rows: it need not know of which stream they are."""
@@ -66,7 +66,7 @@ def invocation(
     given = {name: each for name, each in context.items() if name != "write_mode"}
     files = {
         CONFIG_FILE: encode_config(config),
-        RUNS_FILE: msgspec.json.encode(
+        RUNS_FILE: exact_json(
             [StreamToRun(STREAM, {**given, **checkpoint_cursor(checkpoint)}, kept.values, checkpoint)]
         ),
         KEPT_FILE: msgspec.json.encode(kept.shared),
@@ -91,7 +91,7 @@ def batch_head(rows: int, size: int) -> bytes:
 
 def _object(text: str) -> Mapping[str, Any]:
     try:
-        found = value(text.encode()) if text else {}
+        found = exact_value(text.encode()) if text else {}
     except MemberError:
         return {}
     return found if isinstance(found, dict) else {}

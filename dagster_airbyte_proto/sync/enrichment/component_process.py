@@ -18,6 +18,7 @@ from dagster_airbyte_proto.protocols.destination import Echo, RejectedRecord
 from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, StateEvent
 from dagster_airbyte_proto.protocols.rapidbyte import transform as protocol
 from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_of
+from dagster_airbyte_proto.protocols.raw_json import exact_json
 from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchDemux
 from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
 from dagster_airbyte_proto.sync.push.push_context import Destination
@@ -150,7 +151,7 @@ class ComponentProcess:
             if number is not None:
                 self._rejected.setdefault(number, found.reason)
         elif isinstance(found, StateEvent):
-            self.checkpoint = json.dumps(checkpoint_of(found.state).payload)
+            self.checkpoint = exact_json(checkpoint_of(found.state).payload).decode()
         elif isinstance(found, Echo):
             self.kept = found.kept or self.kept
         elif isinstance(found, LogEvent):

@@ -45,8 +45,9 @@ from dagster_airbyte_proto.protocols.rapidbyte.reported_error import (
     ReportedCommit,
     ReportedError,
 )
-from dagster_airbyte_proto.protocols.rapidbyte.source import RUNS, RapidbyteSource
+from dagster_airbyte_proto.protocols.rapidbyte.source import RUNS, RUNS_FILE, RapidbyteSource
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides, SourceHints
+from dagster_airbyte_proto.protocols.raw_json import exact_json
 
 _USERS = StreamId.of("users")
 _RAW = json.dumps(
@@ -124,6 +125,17 @@ def test_an_incremental_read_goes_on_from_its_checkpoint() -> None:
     assert _context(_planned(), event.state)["cursor_info"] == {**first, "last_value": payload["cursor_value"]}
     other = _context(_planned(cursor=("id",)), event.state)["cursor_info"]
     assert other == {"cursor_field": "id", "cursor_type": "int64"}
+
+
+@pytest.mark.parametrize("digits", ["12345678901234567.89", "0.10", "1E+400", "123456789012345678901234567890"])
+def test_a_cursor_keeps_all_its_digits(digits: str) -> None:
+    payload = f'{{"cursor_field":"at","cursor_value":{{"type":"decimal","value":{digits}}}}}'
+    event = messages.event(messages.line("checkpoint", stream="users", checkpoint=payload))
+    assert isinstance(event, StateEvent)
+    files = RapidbyteSource().read(ReadRequest({}, (_planned(),), (event.state,), 1)).files
+    (run,) = RUNS.decode(files[RUNS_FILE])
+    for each in (run.context, run.checkpoint):
+        assert f'"value":{digits}}}' in exact_json(each).decode()
 
 
 def test_values_that_a_stream_keeps_go_with_its_checkpoint() -> None:
