@@ -24,7 +24,7 @@ from dagster_airbyte_proto.dagster_defs.automation.sensors import TICK_TIMEOUT_S
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
-from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError, StateConflict
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 
@@ -61,7 +61,10 @@ def build_partition_discovery_sensor(
     doing = f"looking for partitions of connection {definition_of(assets).connection.name}"
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        found = _checked_keys(find, context, doing)
+        try:
+            found = _checked_keys(find, context, doing)
+        except StateConflict as error:
+            return dg.SkipReason(str(error))
         existing = set(partitions_def.get_partition_keys(dynamic_partitions_store=context.instance))
         before = _stored_cursor(context, assets, existing & set(found))
         settled = before.keys & existing

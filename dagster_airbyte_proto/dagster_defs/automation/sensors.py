@@ -30,7 +30,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice_words
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, StateConflict
 
 # Below the 60 seconds of a tick, so that a connector's timeout is reported before Dagster ends the tick.
 TICK_TIMEOUT_SECONDS = 45.0
@@ -149,8 +149,11 @@ def build_schema_drift_sensor(
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         connector = getattr(context.resources, connector_key)
         words = newest_slice_words(definition.connection, assets.partitions_def, context.instance)
-        with opened_engine(connector, deployment=partial(deployment_outside_run, context.instance)) as engine:
-            drift = detect_drift(definition, engine, words, timeout_seconds=TICK_TIMEOUT_SECONDS, save=save_catalog)
+        try:
+            with opened_engine(connector, deployment=partial(deployment_outside_run, context.instance)) as engine:
+                drift = detect_drift(definition, engine, words, timeout_seconds=TICK_TIMEOUT_SECONDS, save=save_catalog)
+        except StateConflict as error:
+            return dg.SkipReason(str(error))
         reported: dict[str, Any] = json.loads(context.cursor or "{}")
         found = _cursor_value(drift)
         if found == reported:

@@ -6,12 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.queries import AnyConversation
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
+from dagster_airbyte_proto.sync.process_identity import is_dead
 from dagster_airbyte_proto.sync.run_log import RunLog, ignore_line, new_run_id
 
 _SAVING_SECONDS = 600.0
@@ -36,7 +38,8 @@ def opened_source(
 
     The config is saved also after a failure: if the connector renewed a token, the old one may be invalid by now.
     `template_values` fill the templates of the config, as the window of a sync does. The log lies in the folder `asked`
-    beside the logs of syncs; `new_log` makes it. Raises ConfigError.
+    beside the logs of syncs; `new_log` makes it. Raises ConfigError, and StateConflict where a run of the connection is
+    under way and a connector that rewrites its config would change it under that one.
     """
     with new_log(_logs_folder(engine, connection), new_run_id(), on_line) as log:
         source = engine.source(connection, log, template_values)
@@ -62,6 +65,8 @@ def _logs_folder(engine: Engine, connection: Connection) -> Path:
 @contextmanager
 def _kept_config(engine: Engine, connector: ConfiguredConnector[AnyConversation]) -> Iterator[None]:
     connector.use_stored_config(engine.store)
+    if connector.config.rewritten is not None:
+        _check_not_running(engine, connector.connection.name)
     try:
         yield
     finally:
@@ -70,3 +75,14 @@ def _kept_config(engine: Engine, connector: ConfiguredConnector[AnyConversation]
             wait = LeaseWait(_SAVING_SECONDS, notify=partial(connector.log.write, "NOTE"))
             with acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds, wait) as renewal:
                 connector.save_config(engine.store, renewal.lease)
+
+
+def _check_not_running(engine: Engine, name: str) -> None:
+    """Raises StateConflict while a run holds the connection: of two that renew a token, one has an invalid one."""
+    for lease in engine.store.current_leases(name, only_live=True):
+        if not is_dead(lease.holder):
+            raise StateConflict(
+                f"starting the connector of {name}",
+                f"run {lease.run_id} holds the connection, and its connector renews tokens in its config",
+                remedy="Try again when that run has ended.",
+            )

@@ -18,7 +18,7 @@ from dagster_airbyte_proto.dagster_defs.automation.discovery import (
     namespaces_offered,
     streams_offered,
 )
-from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError, StateConflict
 from tests.dagster_defs.support.folder_shop import Options, resources
 from tests.dagster_defs.support.partition_runs import assets, ids, offer, prepared, run
 from tests.sync.shop import Shop, processes_of
@@ -270,6 +270,19 @@ def test_namespaces_and_streams_of_a_connector_are_partitions(discovery: OpenDis
     shop.place.offer({"answers": {"discover": {"lines": [], "exit_code": 3}}, "streams": {}})
     with pytest.raises(ProtoError, match="asking the connector for its catalog"):
         keys(namespaces_offered(Connection.from_file(shop.place.connection_file)))
+
+
+def _in_use(_: dg.SensorEvaluationContext) -> Iterable[str]:
+    raise StateConflict("starting the connector of shop", "run a-sync holds the connection")
+
+
+def test_a_tick_is_skipped_while_a_run_holds_the_connection(discovery: OpenDiscovery) -> None:
+    shop = discovery()
+    shop.found = ["acme"]
+    shop.tick()
+    result = shop.evaluate(build_partition_discovery_sensor(shop.assets, find=_in_use))
+    assert "run a-sync holds the connection" in (result.skip_message or "")
+    assert (result.cursor, shop.partitions) == (shop.cursor, ["acme"])
 
 
 def test_the_cursor_can_be_read_by_a_person(discovery: OpenDiscovery) -> None:

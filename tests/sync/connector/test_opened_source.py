@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.errors import ConnectorError, StateConflict
 from dagster_airbyte_proto.launchers.process import HostPlace, Launcher, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from dagster_airbyte_proto.settings import Settings
@@ -74,6 +74,21 @@ def test_it_is_kept_also_when_a_run_held_the_connection_meanwhile(shop: OpenShop
         kept = engine.store.stored_config("shop")
     assert kept is not None
     assert kept.config["password"] == TOKEN
+
+
+def test_a_connector_that_renews_tokens_is_not_started_beside_its_sync(shop: OpenShop) -> None:
+    place = shop()
+    place.offer(rotating(place, exit_code=0))
+    connection = Connection.from_file(place.connection_file)
+    with engine_of(place) as engine:
+        with opened_source(engine, connection) as source:
+            source.catalog(fresh=True)
+        held = place.store.acquire("shop", run_id="a-sync", holder="elsewhere", seconds=600)
+        with pytest.raises(StateConflict, match="a-sync"), opened_source(engine, connection):
+            pass
+        place.store.release(held)
+        with opened_source(engine, connection):
+            pass
 
 
 def test_what_it_says_is_logged_beside_the_logs_of_syncs(shop: OpenShop) -> None:
