@@ -83,6 +83,12 @@ class StreamProfiles:
         self._value_kinds: dict[StreamId, Mapping[str, ValueKind]] = {}
         self.warnings: list[str] = []
 
+    def beside(self) -> "StreamProfiles":
+        """Profiles for another reading thread of the same sync."""
+        beside = StreamProfiles(self._store, self._lease, self._log)
+        beside._value_kinds = dict(self._value_kinds)
+        return beside
+
     @property
     def known_tables(self) -> Mapping[StreamId, KnownTable]:
         """The table of each stream that the connection has ever had."""

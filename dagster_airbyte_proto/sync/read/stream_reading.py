@@ -20,7 +20,6 @@ from dagster_airbyte_proto.errors import InternalError, ProtoError
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.plan.stream_groups import group_plans, last_report
-from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
 from dagster_airbyte_proto.sync.preparation import PreparedSync, prepare_sync
 from dagster_airbyte_proto.sync.read.commit_reporter import committed_streams
@@ -117,7 +116,7 @@ def _context_of_group(context: SyncContext, listener: ProgressListener) -> SyncC
     """The context of one group: whatever belongs to one reading thread is its own."""
     return context._replace(
         committer=context.committer.beside(),
-        profiles=StreamProfiles(context.store, context.lease, context.log),
+        profiles=context.profiles.beside(),
         options=context.options._replace(progress_listener=listener),
         is_group=True,
     )
