@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from dagster_airbyte_proto.model import ColumnName, FieldPath, TableName
-from dagster_airbyte_proto.schema.columns import Columns, ValueKind, member_at
 from dagster_airbyte_proto.schema.evolution import ChangeKind, ColumnMismatch, SchemaChange, sql_type_widens_to
 
 ColumnTypes = Mapping[str, str]
@@ -25,7 +24,7 @@ class StreamProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     `preferred_table` is the name its table would have if no other table had it. `column_names` are all names that its
     fields ever had, `member_names` those of the members of its structs. `missing` are columns of the table that the
     stream filled before and no longer sends. `formerly` are the renames, new name to old, that were already carried
-    out. `value_kinds` are those of the key and the cursor, where rows are merged by key.
+    out. `text_forms` are those of the key and the cursor, where rows are merged by key.
     """
 
     preferred_table: TableName = msgspec.field(name="wish")
@@ -46,7 +45,7 @@ class StreamProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     row for the stream need not open the table."""
     sql_name: str = ""
     location: str = ""
-    value_kinds: Mapping[str, ValueKind] = {}
+    text_forms: Mapping[str, str] = {}
     member_names: tuple[ColumnName, ...] = ()
 
 
@@ -68,26 +67,15 @@ def profile_changes(
     return tuple(_each_once(found))
 
 
-def value_kinds(columns: Columns) -> dict[str, ValueKind]:
-    """Returns the kinds of values in the columns of the key and the cursor, before any is hashed."""
-    parsed = {column.path: column.type for column in columns.parsed_columns}
-    kinds = {
-        column.name: parsed.get(column.path, column.type).kind for column in columns.all if column.name in columns.keys
-    }
-    if (cursor := columns.cursor_column) is not None:
-        kinds[cursor.name] = member_at(cursor.type, columns.cursor[1:])[0].kind
-    return kinds
-
-
-def retyped_columns(before: Mapping[str, ValueKind], now: Mapping[str, ValueKind]) -> tuple[ColumnMismatch, ...]:
+def retyped_columns(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[ColumnMismatch, ...]:
     """Returns the columns that held plain text before and hold JSON text now, or the reverse.
 
     Both are strings in a table. But JSON text has quotes: `"k1"` is another key than `k1`, and sorts elsewhere.
     """
     return tuple(
-        ColumnMismatch((column,), _TEXT_FORMS[old], _TEXT_FORMS[kind])
-        for column, kind in now.items()
-        if (old := before.get(column)) in _TEXT_FORMS and kind in _TEXT_FORMS and _TEXT_FORMS[old] != _TEXT_FORMS[kind]
+        ColumnMismatch((column,), before[column], form)
+        for column, form in now.items()
+        if before.get(column, form) != form
     )
 
 
@@ -121,7 +109,6 @@ _TEXTS = {
     ChangeKind.STREAM_RETURNED: "the source offers the stream again",
 }
 NO_COLUMN = "no column"
-_TEXT_FORMS = {ValueKind.STRING: "string", ValueKind.TIME: "string", ValueKind.JSON: "JSON text"}
 
 
 def _stream_changes(before: StreamProfile, now: StreamProfile) -> Iterator[SchemaChange]:
@@ -149,7 +136,7 @@ def _column_changes(before: StreamProfile, now: StreamProfile, renamed: Mapping[
                 old,
                 kind,
             )
-    for changed in retyped_columns(before.value_kinds, now.value_kinds):
+    for changed in retyped_columns(before.text_forms, now.text_forms):
         yield SchemaChange(ChangeKind.COLUMN_RETYPED, changed.column, changed.in_table, changed.in_stream)
     for column, kind in before.columns.items():
         if column not in now.columns and column not in renamed.values() and column not in now.excluded:

@@ -25,7 +25,7 @@ from dagster_airbyte_proto.model import (
     StreamId,
     TableName,
 )
-from dagster_airbyte_proto.schema.columns import Columns, ValueKind
+from dagster_airbyte_proto.schema.columns import Columns, ValueKind, member_at
 from dagster_airbyte_proto.schema.evolution import ChangeKind, ColumnMismatch, EvolutionRules, SchemaChange
 from dagster_airbyte_proto.schema.members import member_names
 from dagster_airbyte_proto.schema.names import column_name
@@ -35,7 +35,6 @@ from dagster_airbyte_proto.schema.stream_profile import (
     missing_columns,
     profile_changes,
     retyped_columns,
-    value_kinds,
 )
 from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable
 from dagster_airbyte_proto.sync.run_log import RunLog
@@ -80,13 +79,13 @@ class StreamProfiles:
         self._store, self._lease, self._log = store, lease, log
         self._profiles = dict(store.stream_profiles(lease.connection))
         self._recorded: set[StreamId] = set()
-        self._value_kinds: dict[StreamId, Mapping[str, ValueKind]] = {}
+        self._text_forms: dict[StreamId, Mapping[str, str]] = {}
         self.warnings: list[str] = []
 
     def beside(self) -> "StreamProfiles":
         """Profiles for another reading thread of the same sync."""
         beside = StreamProfiles(self._store, self._lease, self._log)
-        beside._value_kinds = dict(self._value_kinds)
+        beside._text_forms = dict(self._text_forms)
         return beside
 
     @property
@@ -118,7 +117,7 @@ class StreamProfiles:
         """Saves the current column names. Call it before any table is prepared with them."""
         changed = {}
         for planned in streams:
-            self._value_kinds[planned.id] = _merged_kinds(planned, columns[planned.id])
+            self._text_forms[planned.id] = _merged_forms(planned, columns[planned.id])
             names = dict(self._profiles[planned.id].column_names) if planned.id in self._profiles else {}
             # A name that the user chose is not saved: the user may take it back.
             renamed = {(source,) for source, _ in planned.shaping.renames} if planned.shaping else set()
@@ -171,7 +170,7 @@ class StreamProfiles:
         profile = self._profiles.get(planned.id)
         if profile is None or profile.table != planned.table:
             return ()
-        return retyped_columns(profile.value_kinds, _merged_kinds(planned, columns))
+        return retyped_columns(profile.text_forms, _merged_forms(planned, columns))
 
     def record_changes(self, runs: Iterable[StreamRun]) -> None:
         """Records the changes of the streams whose tables are ready now or have refused, each stream once.
@@ -227,7 +226,7 @@ class StreamProfiles:
             table_spec=run.table.spec,
             sql_name=run.table.name,
             location=run.table.location,
-            value_kinds=self._value_kinds[planned.id],
+            text_forms=self._text_forms[planned.id],
         )
 
     def _pending_renames(self, planned: PlannedStream, columns: Columns) -> dict[str, str]:
@@ -258,9 +257,23 @@ class StreamProfiles:
             self._log.write("NOTE", f"stream {stream}: {change_text(change)}")
 
 
-def _merged_kinds(planned: PlannedStream, columns: Columns) -> Mapping[str, ValueKind]:
-    """The kinds of values by which rows are merged, if they are."""
-    return value_kinds(columns) if planned.write in DEDUPLICATING else {}
+_TEXT_FORMS = {ValueKind.STRING: "string", ValueKind.TIME: "string", ValueKind.JSON: "JSON text"}
+
+
+def text_forms(columns: Columns) -> dict[str, str]:
+    """Returns the forms of the columns of the key and the cursor that are text, before any is hashed."""
+    parsed = {column.path: column.type for column in columns.parsed_columns}
+    kinds = {
+        column.name: parsed.get(column.path, column.type).kind for column in columns.all if column.name in columns.keys
+    }
+    if (cursor := columns.cursor_column) is not None:
+        kinds[cursor.name] = member_at(cursor.type, columns.cursor[1:])[0].kind
+    return {name: _TEXT_FORMS[kind] for name, kind in kinds.items() if kind in _TEXT_FORMS}
+
+
+def _merged_forms(planned: PlannedStream, columns: Columns) -> Mapping[str, str]:
+    """The forms of text by which rows are merged, if they are."""
+    return text_forms(columns) if planned.write in DEDUPLICATING else {}
 
 
 def _sorted_names(names: Mapping[FieldPath, str]) -> tuple[ColumnName, ...]:

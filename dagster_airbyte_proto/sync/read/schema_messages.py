@@ -20,10 +20,11 @@ from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Columns
-from dagster_airbyte_proto.schema.stream_profile import retyped_columns, value_kinds
+from dagster_airbyte_proto.schema.stream_profile import retyped_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables, table_spec
+from dagster_airbyte_proto.sync.plan.stream_profiles import text_forms
 from dagster_airbyte_proto.sync.plan.stream_schemas import schema_properties, with_schema
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, evolution_rules
 from dagster_airbyte_proto.sync.read.completeness import READING
@@ -125,7 +126,7 @@ def _incompatibilities(before: Columns, now: Columns, *, is_keyed: bool) -> list
     if before.keys and before.keys != now.keys:
         found.append(f"its key was {', '.join(before.keys)}, is {', '.join(now.keys) or 'none'}")
     if is_keyed:
-        retyped = retyped_columns(value_kinds(before), value_kinds(now))
+        retyped = retyped_columns(text_forms(before), text_forms(now))
         found += [f"column {each.column} was {each.in_table}, is {each.in_stream}" for each in retyped]
     return found
 
