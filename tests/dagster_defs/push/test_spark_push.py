@@ -76,7 +76,8 @@ def test_a_push_on_iceberg(
     spark.sql("DELETE FROM lake.pushed.people WHERE day = date'2026-11-01'")
     events = push("2026-11-01").asset_materializations_for_node("crm")
     [again] = [event for event in events if event.asset_key != _DELIVERED]
-    assert again.metadata["airbyte_proto/planned_removed"].value == 1
+    # The row that was rejected too: nobody knows whether the destination has an earlier one of its key.
+    assert again.metadata["airbyte_proto/planned_removed"].value == 2
     [record] = dagster_instance.fetch_materializations(_DELIVERED, limit=1).records
     assert record.asset_materialization is not None
     assert record.asset_materialization.metadata["dagster/table_name"].value == "lake._pushes.crm__contacts"
