@@ -122,11 +122,11 @@ def test_deletions_of_kept_values_wait_like_values(tmp_path: Path) -> None:
     try:
         for round_of in range(2):
             for number in range(20):
-                served.values.set((f"{round_of}-{number}", "ä" * 100), b"1")
+                served.values.set((f"{round_of}-{number}", "ä" * 50 + "x" * 60), b"1")
             served.keep()
         with pytest.raises(TooMuch):
             for number in range(40):
-                served.values.delete((f"{number // 20}-{number % 20}", "ä" * 100))
+                served.values.delete((f"{number // 20}-{number % 20}", "ä" * 50 + "x" * 60))
     finally:
         served.server.close()
 
