@@ -31,7 +31,7 @@ class BoundedConnection(psycopg.Connection[Any]):
         try:
             wanted = next(call)
             while True:
-                # psycopg resumes the call some ten times a second, also where nothing has come.
+                # psycopg (from 3.2 on) resumes the call some ten times a second, also where nothing has come.
                 ready = yield wanted
                 if ready:
                     deadline = time.monotonic() + self.silent_seconds

@@ -20,11 +20,15 @@ import dagster as dg
 from dagster._core.definitions.partitions.utils import raise_error_on_invalid_partition_key_substring
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.automation.sensors import TICK_TIMEOUT_SECONDS, matching_files
+from dagster_airbyte_proto.dagster_defs.automation.sensors import (
+    TICK_TIMEOUT_SECONDS,
+    matching_files,
+    skipped_beside_a_run,
+)
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
-from dagster_airbyte_proto.errors import ConfigError, ProtoError, StateConflict
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 
@@ -60,11 +64,9 @@ def build_partition_discovery_sensor(
         raise ConfigError(doing, f"max_runs is {max_runs}", remedy="Let a tick start at least 1 run.")
     doing = f"looking for partitions of connection {definition_of(assets).connection.name}"
 
+    @skipped_beside_a_run
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        try:
-            found = _checked_keys(find, context, doing)
-        except StateConflict as error:
-            return dg.SkipReason(str(error))
+        found = _checked_keys(find, context, doing)
         existing = set(partitions_def.get_partition_keys(dynamic_partitions_store=context.instance))
         before = _stored_cursor(context, assets, existing & set(found))
         settled = before.keys & existing

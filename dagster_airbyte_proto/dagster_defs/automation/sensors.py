@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from dagster_airbyte_proto.errors import ConfigError, StateConflict
 
 # Below the 60 seconds of a tick, so that a connector's timeout is reported before Dagster ends the tick.
 TICK_TIMEOUT_SECONDS = 45.0
+Tick = Callable[[dg.SensorEvaluationContext], dg.SensorResult | dg.SkipReason]
 _MAX_NAMED_FILES = 5
 _RELOAD_MUTATION = """mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) {
   __typename ... on PythonError { message } } }"""
@@ -146,14 +147,12 @@ def build_schema_drift_sensor(
     """
     definition = definition_of(assets)
 
+    @skipped_beside_a_run
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         connector = getattr(context.resources, connector_key)
         words = newest_slice_words(definition.connection, assets.partitions_def, context.instance)
-        try:
-            with opened_engine(connector, deployment=partial(deployment_outside_run, context.instance)) as engine:
-                drift = detect_drift(definition, engine, words, timeout_seconds=TICK_TIMEOUT_SECONDS, save=save_catalog)
-        except StateConflict as error:
-            return dg.SkipReason(str(error))
+        with opened_engine(connector, deployment=partial(deployment_outside_run, context.instance)) as engine:
+            drift = detect_drift(definition, engine, words, timeout_seconds=TICK_TIMEOUT_SECONDS, save=save_catalog)
         reported: dict[str, Any] = json.loads(context.cursor or "{}")
         found = _cursor_value(drift)
         if found == reported:
@@ -222,6 +221,19 @@ def build_state_staleness_sensor(
         description=f"Reports states of {connection.name} that no sync has moved for {max_age}.",
         default_status=default_status,
     )
+
+
+def skipped_beside_a_run(evaluate: Tick) -> Tick:
+    """Has a tick skipped while a run holds the connection, where its connector must not be started beside it."""
+
+    @wraps(evaluate)
+    def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        try:
+            return evaluate(context)
+        except StateConflict as error:
+            return dg.SkipReason(str(error))
+
+    return tick
 
 
 def matching_files(pattern: str, *, before: float) -> Iterator[tuple[Path, os.stat_result]]:

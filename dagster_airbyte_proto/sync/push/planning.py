@@ -36,9 +36,7 @@ from dagster_airbyte_proto.loads.push import (
 from dagster_airbyte_proto.loads.storage import Storage, folder_name
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId, TransformSpec
-from dagster_airbyte_proto.staging.files.staging_folder import (
-    remove_orphan_files,
-)
+from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
 from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of

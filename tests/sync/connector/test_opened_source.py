@@ -25,6 +25,12 @@ def engine_of(place: Shop) -> Engine:
     return Engine(Settings.load(place.home, place.home / "settings.yaml"))
 
 
+def kept_password(place: Shop) -> str | None:
+    """The password that the store has for the next run."""
+    kept = place.store.stored_config("shop")
+    return None if kept is None else str(kept.config["password"])
+
+
 def rotating(place: Shop, *, exit_code: int) -> dict[str, Any]:
     """A source that sends a new password with its catalog, or instead of one."""
     config = {"scenario": str(place.folder / "scenario.json"), "password": TOKEN}
@@ -50,12 +56,13 @@ def test_it_is_kept_also_when_there_is_no_answer(shop: OpenShop) -> None:
     place = shop()
     place.offer(rotating(place, exit_code=1))
     connection = Connection.from_file(place.connection_file)
-    with engine_of(place) as engine:
-        with pytest.raises(ConnectorError, match="exited with code 1"), opened_source(engine, connection) as source:
-            source.catalog(fresh=True)
-        kept = engine.store.stored_config("shop")
-    assert kept is not None
-    assert kept.config["password"] == TOKEN
+    with (
+        engine_of(place) as engine,
+        pytest.raises(ConnectorError, match="exited with code 1"),
+        opened_source(engine, connection) as source,
+    ):
+        source.catalog(fresh=True)
+    assert kept_password(place) == TOKEN
 
 
 def test_it_is_kept_also_when_a_run_held_the_connection_meanwhile(shop: OpenShop) -> None:
@@ -68,12 +75,9 @@ def test_it_is_kept_also_when_a_run_held_the_connection_meanwhile(shop: OpenShop
         if "a-sync" in text:
             place.store.release(held)
 
-    with engine_of(place) as engine:
-        with opened_source(engine, connection, on_line=end_the_sync) as source:
-            source.catalog(fresh=True)
-        kept = engine.store.stored_config("shop")
-    assert kept is not None
-    assert kept.config["password"] == TOKEN
+    with engine_of(place) as engine, opened_source(engine, connection, on_line=end_the_sync) as source:
+        source.catalog(fresh=True)
+    assert kept_password(place) == TOKEN
 
 
 def test_a_connector_that_renews_tokens_is_not_started_beside_its_sync(shop: OpenShop) -> None:
