@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers.packages import environments, installer_process
 from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage
 from dagster_airbyte_proto.launchers.packages.interpreters import find_python
@@ -211,6 +211,22 @@ def test_a_long_installation_says_how_long_it_takes(
     told: list[str] = []
     PypiLauncher(_PACKAGE, cache=tmp_path / "cache", options=LaunchOptions(on_notice=told.append)).identity()
     assert f"installing {_PACKAGE}: 0 s" in told
+
+
+@pytest.mark.usefixtures("wheels")
+def test_an_installer_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = tmp_path / "uv"
+    hanging.write_text("#!/bin/sh\nsleep 600")
+    hanging.chmod(0o755)
+    launcher = PypiLauncher(_PACKAGE, cache=tmp_path / "cache")
+    with monkeypatch.context() as patched:
+        patched.setattr(installer_process, "_NOTICE_SECONDS", 0.1)
+        patched.setattr(installer_process, "_LIMIT_SECONDS", 0.2)
+        patched.setattr(environments, "find_uv", lambda: str(hanging))
+        with pytest.raises(ConnectorError, match="uv had not ended after 0 s, and was stopped") as raised:
+            launcher.identity()
+    assert raised.value.retryable
+    assert launcher.identity()  # Nothing holds the lock of its environment any more.
 
 
 class TestNeededPython:

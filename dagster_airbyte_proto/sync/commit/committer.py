@@ -24,7 +24,7 @@ not landed (`TableWriter.find_load`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -319,17 +319,13 @@ def _wait_for_tables(
     """Waits for every table, so that none is still committing when an error is raised. Raises all but refusals."""
     committed: list[CommittedRows] = []
     refused: dict[StreamId, TableError] = {}
-    unknown: list[ProtoError] = []
+    wait(attempts.values())
     for stream, attempt in attempts.items():
         try:
             if (landed := attempt.result()) is not None:
                 committed.append(landed)
         except TableError as error:
             refused[stream] = error
-        except ProtoError as error:
-            unknown.append(error)
-    if unknown:
-        raise unknown[0]
     return tuple(committed), refused
 
 

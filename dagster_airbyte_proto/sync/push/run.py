@@ -21,6 +21,7 @@ from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.protocols.lookup import PUSH
+from dagster_airbyte_proto.staging.faults import stream_fault
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.connector.config_check import check_config
 from dagster_airbyte_proto.sync.connector.destination_catalog import (
@@ -232,9 +233,15 @@ def _pushed(
         if refusal is not None:
             raise refusal
         return push_stream(context, stream, options)
-    except (InternalError, StateConflict):
+    except StateConflict:
         raise
-    except ProtoError as error:
+    except Exception as failed:  # noqa: BLE001 - it must not take the other streams down
+        error = failed if isinstance(failed, ProtoError) else _unforeseen(stream, failed)
         text = context.delivery.destination.mask.text(str(error))
         context.log.write("ERROR", text)
         return PushedStreamReport(status=SyncStatus.FAILED, origin=origin, error=text, retryable=error.retryable)
+
+
+def _unforeseen(stream: StreamId, error: Exception) -> InternalError:
+    effect = "rows that were not acknowledged are sent by the next push"
+    return stream_fault(str(stream), error, "pushing its rows", effect)

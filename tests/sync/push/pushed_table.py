@@ -100,9 +100,9 @@ class PushedTable:
     def is_fake(self) -> bool:
         return self.launch.get("command") in _FAKES
 
-    def fill(self, rows: Sequence[Row]) -> None:
-        """Replaces the rows of the table."""
-        target = self.tables.prepare(TableSpec(PEOPLE, self._schema))
+    def fill(self, rows: Sequence[Row], table: TableName = PEOPLE) -> None:
+        """Replaces the rows of the table, or of another one."""
+        target = self.tables.prepare(TableSpec(table, self._schema))
         folder = StagingFolder.at(run_staging_folder(target, secrets.token_hex(4)), target.storage)
         create_folder(folder)
         files: tuple[StagedFile, ...] = ()
@@ -110,7 +110,7 @@ class PushedTable:
             file = OpenFile(folder, "rows.parquet", target.schema, FileContent.ROWS)
             file.write(pa.Table.from_pylist(list(rows), self._schema))
             files = (file.close(),)
-        part = StagedRows(StreamId.of("people"), PEOPLE, WriteMode.OVERWRITE, files=files, rows=len(rows))
+        part = StagedRows(StreamId.of("people"), table, WriteMode.OVERWRITE, files=files, rows=len(rows))
         self.tables.commit(secrets.token_hex(8), part)
 
     def connection_file(self) -> Path:

@@ -128,7 +128,7 @@ def _rows_of_file(
                     yield _as_fields(kept, columns) if columns else kept
                 if place >= last:
                     return
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         remedy = "What was acknowledged stays. `airbyte-proto state reset` plans the push anew, from nothing."
         raise StagingError(doing, f"{file.path}: {error}", remedy=remedy) from error
     raise StagingError(doing, f"{file.path} has {place} rows, and had {file.rows}")
