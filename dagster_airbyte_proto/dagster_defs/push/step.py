@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import dagster as dg
 
@@ -17,13 +16,10 @@ from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
 from dagster_airbyte_proto.dagster_defs.push.translator import table_asset
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, SyncEnded
 from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
-from dagster_airbyte_proto.dagster_defs.step.materialization_builder import QueryableIOManager
+from dagster_airbyte_proto.dagster_defs.step.table_queries import QueryableIOManager, TableQueries
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncStatus
-
-if TYPE_CHECKING:
-    from dagster_airbyte_proto.tables.spark.session import QueryResult
 
 _POLL_SECONDS = 0.5
 # A terminated step has to be gone within ten seconds. The destination gets this share of them to prove what it has.
@@ -59,6 +55,8 @@ class PushStep:
     ) -> None:
         self._context, self._pushed, self._background = context, pushed, background
         self._report_progress = report_progress
+        found = pushed.io_manager
+        self._queries = TableQueries(found) if isinstance(found, QueryableIOManager) else None
 
     def events(self) -> PushEvents:
         """Raises dg.Failure where a stream is not complete, after the good ones. A step that is terminated yields these
@@ -66,6 +64,8 @@ class PushStep:
         waiting = PushWait(self._background, self._report_progress)
         try:
             report = waiting.report()
+            if self._queries is not None:
+                self._queries.ends_at = waiting.ends_at
             if report is not None:
                 yield from self._events_of(report)
             if waiting.is_interrupted:
@@ -100,7 +100,7 @@ class PushStep:
         self._log_partitions(key)
         checks = self._pushed.definition.checks
         options = (self._pushed.connection.push or {})[str(self._pushed.streams[key])]
-        query = self._query if isinstance(self._pushed.io_manager, QueryableIOManager) else None
+        query = self._queries.query if self._queries else None
         inputs = PushCheckInput(options, pushed, query)
         selected = self._context.selected_asset_check_keys
         return dg.MaterializeResult(
@@ -121,21 +121,20 @@ class PushStep:
     def _upstream(self, key: dg.AssetKey) -> dg.AssetKey | None:
         return source_table(self._pushed.connection, self._pushed.streams[key], self._context.assets_def, key)
 
-    def _query(self, sql: str) -> "QueryResult":
-        """Runs a query in a thread of its own: an interrupt must find the step's thread waiting."""
-        assert isinstance(self._pushed.io_manager, QueryableIOManager)
-        with ThreadPoolExecutor(1, thread_name_prefix="query") as thread:
-            return thread.submit(self._pushed.io_manager.query, sql).result()
-
 
 class PushWait:
-    """Waits for a push in the step's main thread, which Terminate can interrupt at any moment."""
+    """Waits for a push in the step's main thread, which Terminate can interrupt at any moment. Then the step `ends_at`
+    a time (monotonic)."""
 
     def __init__(
         self, background: BackgroundSync[PushReport], report_progress: Callable[[], None] = lambda: None
     ) -> None:
         self._background, self._report_progress = background, report_progress
-        self.is_interrupted = False
+        self.ends_at: float | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self.ends_at is not None
 
     def report(self) -> PushReport | None:
         """Returns the report; None if the step was interrupted, and the push did not end in time. Raises dg.Failure for
@@ -147,10 +146,10 @@ class PushWait:
                 ended = self._ended(_POLL_SECONDS)
                 self._report_progress()
         except _INTERRUPTS:
-            self.is_interrupted = True
+            self.ends_at = time.monotonic() + _DRAIN_SECONDS
             self._background.cancel()
             with suppress(*_INTERRUPTS):  # a second interrupt ends the drain at once
-                ended = ended or self._drained()  # it may have ended while its progress was reported
+                ended = ended or self._drained(self.ends_at)  # it may have ended while its progress was reported
         if ended is None or (ended.error is not None and self.is_interrupted):
             return None
         with failing_the_step():
@@ -159,9 +158,9 @@ class PushWait:
         report: PushReport | None = ended.report
         return report
 
-    def _drained(self) -> SyncEnded[PushReport] | None:
-        deadline, ended = time.monotonic() + _DRAIN_SECONDS, None
-        while ended is None and (left := deadline - time.monotonic()) > 0:
+    def _drained(self, ends_at: float) -> SyncEnded[PushReport] | None:
+        ended: SyncEnded[PushReport] | None = None
+        while ended is None and (left := ends_at - time.monotonic()) > 0:
             ended = self._ended(min(left, _POLL_SECONDS))
         return ended
 

@@ -1,13 +1,8 @@
-"""Builds the event of a complete stream: its metadata, its check results, and the metadata of each partition.
-
-Queries run in a thread of their own. An interrupt must find the step's thread waiting: if it struck while that thread
-reads an answer of the JVM, the next call would read the rest of that answer as its own.
-"""
+"""Builds the event of a complete stream: its metadata, its check results, and the metadata of each partition."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any
 
 import dagster as dg
 
@@ -15,25 +10,13 @@ from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.step import stream_metadata
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
+from dagster_airbyte_proto.dagster_defs.step.table_queries import QueryableIOManager, TableQueries
 from dagster_airbyte_proto.dagster_defs.tables import table_metadata
 from dagster_airbyte_proto.dagster_defs.tables.checks import CheckInput, check_results
 from dagster_airbyte_proto.dagster_defs.tables.table_metadata import RequestedMetadata, SyncedTable
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
-from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.report import StreamReport
-
-if TYPE_CHECKING:
-    from dagster_airbyte_proto.tables.spark.session import QueryResult
-
-
-@runtime_checkable
-class QueryableIOManager(Protocol):
-    """An IO manager whose tables can be queried."""
-
-    def query(self, sql: str) -> "QueryResult": ...
-
-    def sql_name(self, table: TableName) -> str: ...
 
 
 class MaterializationBuilder:
@@ -53,7 +36,7 @@ class MaterializationBuilder:
         self._requested = requested
         found = getattr(context.resources, definition.io_manager_key)
         self._tables = found if isinstance(found, QueryableIOManager) else None
-        self._query_thread = ThreadPoolExecutor(1, thread_name_prefix="query")
+        self._queries = TableQueries(self._tables) if self._tables else None
         if any(requested) and self._tables is None:
             raise ConfigError(
                 f"querying the tables of connection {definition.connection.name}",
@@ -62,12 +45,14 @@ class MaterializationBuilder:
             )
 
     def build(
-        self, key: dg.AssetKey, committed: CommittedStream, seconds: float, *, skip_queries: bool = False
+        self, key: dg.AssetKey, committed: CommittedStream, seconds: float, *, ends_at: float | None = None
     ) -> dg.MaterializeResult[CommittedStream]:
-        """Returns the event for the step to yield. `seconds` is how long the sync has run. With `skip_queries` only the
-        checks query the table."""
+        """Returns the event for the step to yield. `seconds` is how long the sync has run. Where the step was
+        terminated, it `ends_at` a time (monotonic): only the checks query the table, until then."""
+        if self._queries is not None:
+            self._queries.ends_at = ends_at
         found_checks = self._check_results(key, committed)
-        metadata, sample = ({}, {}) if skip_queries else (self._table_metadata(key, committed), self._sample(committed))
+        metadata, sample = ({}, {}) if ends_at else (self._table_metadata(key, committed), self._sample(committed))
         if self._backfill.is_partitioned:
             self._log_partitions(key, committed, sample)
             event = stream_metadata.partitions_materialization(key, committed, found_checks, seconds=seconds)
@@ -110,19 +95,15 @@ class MaterializationBuilder:
             return {}
 
     def _synced_table(self, committed: CommittedStream) -> SyncedTable | None:
-        if self._tables is None or committed.planned is None or committed.is_relayed:
+        if self._tables is None or self._queries is None or committed.planned is None or committed.is_relayed:
             return None
         return SyncedTable(
             self._tables.sql_name(committed.table),
             committed.planned,
             committed.sync_id,
-            self._query,
+            self._queries.query,
             committed.missing_columns,
         )
-
-    def _query(self, sql: str) -> "QueryResult":
-        assert self._tables is not None
-        return self._query_thread.submit(self._tables.query, sql).result()
 
     def _check_results(self, key: dg.AssetKey, committed: CommittedStream) -> list[dg.AssetCheckResult]:
         """Without an IO manager that answers queries, the checks that need one fail and say so."""
@@ -130,7 +111,7 @@ class MaterializationBuilder:
         if checks is None or committed.planned is None:
             return []
         table = self._tables.sql_name(committed.table) if self._tables else report.table
-        query = self._query if self._tables else None
+        query = self._queries.query if self._queries else None
         policy = committed.planned.schema_policy
         inputs = CheckInput(committed.planned, report, table, policy, report.miscounts, query)
         return check_results(key, inputs, checks, self._context.selected_asset_check_keys)

@@ -45,10 +45,11 @@ _MAX_SAMPLE_ROWS = 100
 
 
 class BuildMaterialization(Protocol):
-    """Builds the event of a complete stream. `seconds` is how long the sync has run."""
+    """Builds the event of a complete stream. `seconds` is how long the sync has run. A terminated step `ends_at` a
+    time (monotonic)."""
 
     def __call__(
-        self, key: dg.AssetKey, committed: CommittedStream, seconds: float, *, skip_queries: bool
+        self, key: dg.AssetKey, committed: CommittedStream, seconds: float, *, ends_at: float | None
     ) -> SyncEvent: ...
 
 
@@ -204,8 +205,8 @@ class SyncEventStream:
         """Yields every pending event, then accepts the load, so that its states move."""
         while self._pending and not self._is_past_deadline():
             key, committed = self._pending[0]
-            is_draining, seconds = self._drain_deadline is not None, time.monotonic() - self._started_at
-            event = self._build_materialization(key, committed, seconds, skip_queries=is_draining)
+            seconds = time.monotonic() - self._started_at
+            event = self._build_materialization(key, committed, seconds, ends_at=self._drain_deadline)
             self._is_yielding = True
             self._pending.popleft()
             yield event

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import StateConflict
+from dagster_airbyte_proto.errors import ConnectorError, StateConflict
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.queries import AnyConversation
@@ -71,10 +71,21 @@ def _kept_config(engine: Engine, connector: ConfiguredConnector[AnyConversation]
         yield
     finally:
         if connector.has_unsaved_config:
-            name = connector.connection.name
-            wait = LeaseWait(_SAVING_SECONDS, notify=partial(connector.log.write, "NOTE"))
-            with acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds, wait) as renewal:
-                connector.save_config(engine.store, renewal.lease)
+            _save_config(engine, connector)
+
+
+def _save_config(engine: Engine, connector: ConfiguredConnector[AnyConversation]) -> None:
+    name = connector.connection.name
+    wait = LeaseWait(_SAVING_SECONDS, notify=partial(connector.log.write, "NOTE"))
+    try:
+        with acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds, wait) as renewal:
+            connector.save_config(engine.store, renewal.lease)
+    except StateConflict as error:  # Not to be taken for that of a connector that was not started.
+        raise ConnectorError(
+            f"storing the config that the connector of {name} rewrote",
+            error.found,
+            remedy="A token that it has renewed is lost. If its next run is refused, renew the credentials.",
+        ) from error
 
 
 def _check_not_running(engine: Engine, name: str) -> None:

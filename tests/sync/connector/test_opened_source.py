@@ -80,6 +80,20 @@ def test_it_is_kept_also_when_a_run_held_the_connection_meanwhile(shop: OpenShop
     assert kept_password(place) == TOKEN
 
 
+def test_that_it_could_not_be_kept_is_an_error(shop: OpenShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagster_airbyte_proto.sync.connector.opened_source._SAVING_SECONDS", 0.1)
+    place = shop()
+    place.offer(rotating(place, exit_code=0))
+    place.store.acquire("shop", run_id="a-sync", holder="elsewhere", seconds=600)
+    with (
+        engine_of(place) as engine,
+        # No StateConflict: a sensor skips its tick for that, and says no more.
+        pytest.raises(ConnectorError, match=r"a-sync.*\n.*A token that it has renewed is lost"),
+        opened_source(engine, Connection.from_file(place.connection_file)) as source,
+    ):
+        source.catalog(fresh=True)
+
+
 def test_a_connector_that_renews_tokens_is_not_started_beside_its_sync(shop: OpenShop) -> None:
     place = shop()
     place.offer(rotating(place, exit_code=0))
@@ -88,7 +102,7 @@ def test_a_connector_that_renews_tokens_is_not_started_beside_its_sync(shop: Ope
         with opened_source(engine, connection) as source:
             source.catalog(fresh=True)
         held = place.store.acquire("shop", run_id="a-sync", holder="elsewhere", seconds=600)
-        with pytest.raises(StateConflict, match="a-sync"), opened_source(engine, connection):
+        with pytest.raises(StateConflict, match=r"a-sync"), opened_source(engine, connection):
             pass
         place.store.release(held)
         with opened_source(engine, connection):
