@@ -66,11 +66,13 @@ class DeliveryAttempts:
         process = ProcessDelivery(self._context, self._plan, part.stream, part.rules, self._storage)
         rejected = self._context.store.rejected_rows(self._plan)
         named = sum(each.row < part.rows.start and each.reason != DROPPED for each in rejected)
+        has_failed = True
         try:
             process.run(part.rows, rejected_before=named + self.unnamed)
+            has_failed = False
         finally:
             self.sent = max(self.sent, process.sent)
-            self.unnamed += process.unnamed
+            self.unnamed += process.unnamed_for_good if has_failed else process.unnamed
             self.unproved_reasons = process.refused.reasons
 
     def _may_retry(self, attempt: int) -> bool:

@@ -183,11 +183,14 @@ def stored_position(context: PushContext, stream: StreamId) -> PushPosition | No
 
 def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target: TableTarget) -> StagedRows:
     """Stages the rows of a plan from one position to another, as one part of a load."""
-    files = _FoldFiles(context, plan, target)
+    replaces = plan.starts_over and start == 0
+    files = _FoldFiles(context, plan, target, replaces=replaces)
     rejected = {each.row: each for each in context.delivery.store.rejected_rows(plan)}
     for batch in plan_batches(plan, target.storage, start, end):
         files.add(batch, rejected)
-    replaces = plan.starts_over and start == 0
+    if replaces:
+        for batch in plan_batches(plan, target.storage, max(end, plan.rows_to_write), plan.rows):
+            files.keep(batch.rows)
     return StagedRows(
         stream=plan.stream,
         table=target.name,
@@ -203,16 +206,19 @@ def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target
 
 
 class _FoldFiles:
-    """The staged files of one fold: a file of rows, and one of the keys whose older rows go."""
+    """The staged files of one fold: a file of rows, and one of the keys whose older rows go.
 
-    def __init__(self, context: PushContext, plan: SealedPlan, target: TableTarget) -> None:
+    One that replaces all rows of the table keeps the keys of those that are still to be removed.
+    """
+
+    def __init__(self, context: PushContext, plan: SealedPlan, target: TableTarget, *, replaces: bool) -> None:
         self.keys = _keys_of(target)
         uri = run_staging_folder(target, context.delivery.lease.run_id)
         context.delivery.store.note_folders(context.delivery.lease, [uri])
         self._folder = StagingFolder.at(uri, target.storage)
         create_folder(self._folder)
         self._target, self._stream, self._suffix = target, str(plan.stream), secrets.token_hex(4)
-        self._partition = plan.partition
+        self._partition, self._replaces = plan.partition, replaces
         self._rows: OpenFile | None = None
         self._deletes: OpenFile | None = None
         self.rows = self.removed = 0
@@ -226,16 +232,27 @@ class _FoldFiles:
             # A removal that was rejected leaves its row: the next plan finds it again.
             refused = _refused_places(batch, rejected)
             if refused:
+                if self._replaces:
+                    self.keep(batch.rows.take(pa.array(sorted(refused), pa.int64())))
                 kept = [place for place in range(batch.rows.num_rows) if place not in refused]
                 gone = batch.rows.take(pa.array(kept, pa.int64()))
             self.removed += gone.num_rows
         if gone.num_rows:
             self._deletes.write(gone.select(self.keys))
         if not batch.is_removal:
-            if self._rows is None:
-                self._rows = self._open("rows", self._target.schema, FileContent.ROWS)
-            self._rows.write(self._noted(batch, rejected))
-            self.rows += batch.rows.num_rows
+            self._write(self._noted(batch, rejected))
+
+    def keep(self, keys: pa.RecordBatch) -> None:
+        """Keeps rows that the destination still has, and that are to be removed there. Nobody has their hash."""
+        count = keys.num_rows
+        nothing, delivered = pa.nulls(count, pa.string()), pa.array([DELIVERED] * count, pa.string())
+        self._write(self._described(keys, pa.array([0] * count, pa.int64()), delivered, nothing, nothing))
+
+    def _write(self, rows: pa.RecordBatch) -> None:
+        if self._rows is None:
+            self._rows = self._open("rows", self._target.schema, FileContent.ROWS)
+        self._rows.write(rows)
+        self.rows += rows.num_rows
 
     def close(self, *, has_deletes: bool) -> tuple[StagedFile, ...]:
         if not has_deletes and self._deletes is not None:
@@ -255,14 +272,20 @@ class _FoldFiles:
         for place, refused in _refused_places(batch, rejected).items():
             reasons[place], texts[place] = refused.reason, readable_row(payload.slice(place, 1))
         reason = pa.array(reasons, pa.string())
+        status = pc.if_else(reason.is_valid(), REJECTED, DELIVERED)
+        return self._described(rows, rows.column(HASH), status, reason, pa.array(texts, pa.string()))
+
+    def _described(
+        self, rows: pa.RecordBatch, number: pa.Array, status: pa.Array, reason: pa.Array, text: pa.Array
+    ) -> pa.RecordBatch:
         columns = {
             **{key: rows.column(key) for key in self.keys},
-            HASH: rows.column(HASH),
-            "_status": pc.if_else(reason.is_valid(), REJECTED, DELIVERED),
+            HASH: number,
+            "_status": status,
             "_reason": reason,
-            "_row": pa.array(texts, pa.string()),
-            PARTITION: pa.array([self._partition] * count, pa.string()),
-            "_pushed_at": pa.array([_now()] * count, pa.timestamp("us", "UTC")),
+            "_row": text,
+            PARTITION: pa.array([self._partition] * rows.num_rows, pa.string()),
+            "_pushed_at": pa.array([_now()] * rows.num_rows, pa.timestamp("us", "UTC")),
         }
         return pa.RecordBatch.from_pydict(columns)
 

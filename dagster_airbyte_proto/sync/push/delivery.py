@@ -84,6 +84,11 @@ class ProcessDelivery:
         """The rows that the destination says it rejected, and does not name."""
         return self._acks.rejected + self._rejected_records.unnamed
 
+    @property
+    def unnamed_for_good(self) -> int:
+        """Those of a process that failed: its rows that are not proved go again, and are counted then."""
+        return self.unnamed - self._rejected_records.waiting
+
     def run(self, part: RowRange, *, rejected_before: int = 0) -> None:
         """Sends the rows of a part and waits for the end of the process. Raises ConnectorError if it took not all.
 
@@ -180,7 +185,7 @@ class ProcessDelivery:
             self._read(running, 0.0)
         # Rows to write and removals each end a stream, as its destination sees it.
         is_end = part.end in (self._plan.rows, self._plan.rows_to_write)
-        self._write(running, self._protocol.closing_lines(self._stream, _milliseconds(), is_end=is_end))
+        self._write(running, self._protocol.closing_lines(self._stream, time.time_ns() // 1_000_000, is_end=is_end))
 
     def _reject(self, rows: list[RejectedRow]) -> None:
         self.refused.add(rows)
@@ -390,7 +395,3 @@ def _asset(plan: SealedPlan) -> str:
     """The name of what is delivered, the same in each run."""
     partition = "" if plan.partition is None else f"[{plan.partition}]"
     return f"{plan.connection}.{plan.stream}{partition}"
-
-
-def _milliseconds() -> int:
-    return time.time_ns() // 1_000_000

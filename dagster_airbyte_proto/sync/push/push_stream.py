@@ -15,6 +15,7 @@ from dagster_airbyte_proto.errors import (
     ConfigError,
     InternalError,
     ProtoError,
+    StagingError,
     StateConflict,
     StateUnavailable,
     TableError,
@@ -124,17 +125,28 @@ def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, ori
 def _check_other_partition(context: PushContext, delivery: Delivery, origin: PushOrigin) -> None:
     """Raises ConfigError where the plan of another partition is unfinished, and giving it up would send rows twice."""
     plan = delivery.plan
-    may_double = origin.delivered is None or (delivery.unknown and plan.mode not in IDEMPOTENT)
     is_elsewhere = plan.partition != context.request.partition_key
+    may_double = _would_double(delivery, origin)
     if is_elsewhere and may_double and not delivery.is_complete and not context.request.is_full:
         unsure = f", and {delivery.unknown:,} of them may be there already" if delivery.unknown else ""
         option = "without --partition" if plan.partition is None else f"with --partition {plan.partition}"
         raise ConfigError(
             f"going on with the push of connection {plan.connection}",
             f"{plan.rows - delivery.acknowledged:,} rows of a push {option} are left to send{unsure}",
-            remedy="Push these to their end first.",
+            remedy=f"Push these to their end first; or forget all that was sent by `{_reset_command(plan)}`.",
             stream=str(plan.stream),
         )
+
+
+def _would_double(delivery: Delivery, origin: PushOrigin) -> bool:
+    """True where a plan that is given up would send rows twice: nobody remembers what was acknowledged, or it is not
+    known of others whether they are there."""
+    is_forgotten = origin.delivered is None and delivery.acknowledged > 0
+    return is_forgotten or (delivery.unknown > 0 and delivery.plan.mode not in IDEMPOTENT)
+
+
+def _reset_command(plan: SealedPlan) -> str:
+    return f"airbyte-proto state reset {plan.connection} {plan.stream}"
 
 
 def _check_unknown(context: PushContext, delivery: Delivery) -> None:
@@ -161,21 +173,14 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         rejected = [each.reason for each in context.delivery.store.rejected_rows(plan) if each.row >= start]
     except StateUnavailable as failed:
         return _unread(context, plan, options, failed, max(0, attempts.sent - start))
-    error = attempts.error
-    try:
-        if plan.mode is not PushMode.OVERWRITE or delivery.is_complete:
-            fold(context, delivery, _folded_rows(plan, position), origin.delivered)
-    except (InternalError, StateConflict):
-        raise
-    except ProtoError as failed:
-        error = error or failed
+    error, unfolded = attempts.error, _unfolded(context, delivery, position, origin)
     reach("push.folded")
-    error_text = "" if error is None else context.delivery.destination.mask.text(str(error))
-    if isinstance(error, TooManyRejected) and not _given_up(context, delivery, origin):
-        option = "--full" if origin.delivered is None else "--retry-rejected"
-        error_text += f"\nA push without {option} goes on with the rows as they were planned."
+    texts = [context.delivery.destination.mask.text(str(each)) for each in (error, unfolded) if each is not None]
+    if isinstance(error, TooManyRejected) and (unfolded or not _given_up(context, delivery, position, origin)):
+        texts.append(_goes_on_as_planned(plan, origin))
+    error = error or unfolded
     if delivery.is_complete and error is None:
-        drop_plan(context, plan)
+        _drop_files(context, plan)
         if plan.keeps_snapshot:
             _keep_snapshot(context, plan)
     # What an earlier run announced may be there too, though this one came to an end before it.
@@ -191,33 +196,70 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         unnamed=unnamed,
         unknown=sent - delivery.acknowledged,
         resumed=start,
-        error=error_text or None,
+        error="\n".join(texts) or None,
         retryable=error is not None and error.retryable,
         rejections=attempts.unproved_reasons + Counter(rejected),
     )
 
 
-def _given_up(context: PushContext, delivery: Delivery, origin: PushOrigin) -> bool:
-    """Gives up a plan that rejected rows have stopped, so that the next push has them as they are by then.
+def _unfolded(
+    context: PushContext, delivery: Delivery, position: PushPosition | None, origin: PushOrigin
+) -> ProtoError | None:
+    """Folds what is acknowledged. Returns the error where it could not: the plan is needed until a later push can."""
+    try:
+        if delivery.plan.mode is not PushMode.OVERWRITE or delivery.is_complete:
+            fold(context, delivery, _folded_rows(delivery.plan, position), origin.delivered)
+    except (InternalError, StateConflict):
+        raise
+    except ProtoError as error:
+        return error
+    return None
+
+
+def _given_up(context: PushContext, delivery: Delivery, position: PushPosition | None, origin: PushOrigin) -> bool:
+    """Gives up a plan that rejected rows have stopped, so that the next push has them as they are by then. What is
+    acknowledged is folded.
 
     Returns False where it has to go on: nobody remembers the rows, some may be there twice, or all were to be sent
     again.
     """
-    plan, position = delivery.plan, stored_position(context, delivery.plan.stream)
-    has_replaced = position is None or position.plan_id == plan.plan_id
-    may_double = delivery.unknown and plan.mode not in IDEMPOTENT
-    if origin.delivered is None or may_double or (plan.starts_over and not has_replaced):
+    plan = delivery.plan
+    has_replaced = position is None or delivery.acknowledged > 0
+    if _would_double(delivery, origin) or (plan.starts_over and not has_replaced):
         return False
     # A plan without rows takes its place: there is nothing of it to go on with.
     nothing = msgspec.structs.replace(
-        plan, files=(), removal_files=(), counts=PlannedCounts(), snapshot=plan.snapshot_before, transform_states=()
+        plan,
+        files=(),
+        removal_files=(),
+        counts=PlannedCounts(),
+        cursor=plan.after,
+        snapshot=plan.snapshot_before,
+        transform_states=(),
     )
     try:
         context.delivery.store.seal_plan(context.delivery.lease, nothing)
     except StateUnavailable:  # The report has the error of the rows: the push goes on in its plan.
         return False
-    drop_plan(context, plan)
+    _drop_files(context, plan)
     return True
+
+
+def _goes_on_as_planned(plan: SealedPlan, origin: PushOrigin) -> str:
+    if origin.delivered is None and plan.partition is not None:
+        return (
+            f"The next push goes on with the rows as they were planned. `{_reset_command(plan)}` forgets all of them."
+        )
+    option = "--full" if origin.delivered is None else "--retry-rejected"
+    return f"A push without {option} goes on with the rows as they were planned."
+
+
+def _drop_files(context: PushContext, plan: SealedPlan) -> None:
+    """Deletes the files of a plan that is over, if they can be deleted: else the next plan's sweep does."""
+    try:
+        drop_plan(context, plan)
+    except StagingError as error:
+        context.log.write("WARN", str(error))
 
 
 def _parts(

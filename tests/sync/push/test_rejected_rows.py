@@ -8,6 +8,7 @@ from dagster_airbyte_proto.loads.push import RejectedRow
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.push.content.refused_rows import RefusedRows
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from tests.sync.push.pushed_table import PushedTable, person
 
 _NAN = float("nan")
@@ -59,6 +60,39 @@ def test_a_row_that_is_gone_is_removed_though_all_rows_are_sent_again(quick_fold
     assert table.held().keys() == table.delivered().keys() == {0}
 
 
+@pytest.mark.parametrize("stops", ["rejected", "hangs"])
+def test_what_is_to_be_removed_is_not_forgotten_when_all_rows_are_sent_again(quick_folder: Path, stops: str) -> None:
+    table = PushedTable(quick_folder, mode="mirror")
+    table.fill([person(number) for number in range(20)])
+    table.contacts()
+    table.fill([person(number, score=_NAN if (number, stops) == (17, "rejected") else 0.5) for number in range(18)])
+    if stops == "rejected":
+        table.push["max_rejected"] = 0
+    else:
+        table.config["hangs_after"], table.silence_seconds = 8, 1.0
+    assert table.contacts(is_full=True).status == "failed"
+    table.config.pop("hangs_after", None)
+    table.fill([person(number) for number in range(18)])
+    assert table.contacts(retries_rejected=stops == "hangs").planned.removed == 2
+    assert table.held().keys() == table.delivered().keys() == set(range(18))
+
+
+def test_a_stopped_plan_that_could_not_be_remembered_goes_on(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="insert")
+    table.push["max_rejected"] = 0
+    table.fill([person(number, score=_NAN if number == 17 else 0.5) for number in range(20)])
+    table.faults = CallFaults({("announce", 1): CallFault.BEFORE})
+    report = table.contacts()
+    assert (report.status, report.acknowledged) == ("failed", 15)
+    assert "more than max_rejected" in (report.error or "")
+    assert "a planned fault" in (report.error or "")
+    table.faults = None
+    table.fill([person(number) for number in range(20)])
+    assert table.contacts().status == "failed"  # It is remembered first, and the rest is stopped again.
+    assert table.contacts().status == "complete"
+    assert sorted(row["id"] for row in table.received()) == list(range(20))
+
+
 def test_an_insert_sends_a_rejected_row_once_it_is_mended(quick_folder: Path) -> None:
     table = PushedTable(quick_folder, protocol="singer", mode="insert")
     table.fill([person(0), person(1, score=_NAN)])
@@ -85,8 +119,8 @@ def test_after_too_many_rejected_rows_the_next_push_has_them_as_they_are_by_then
 def test_a_stopped_plan_whose_rows_nobody_remembers_goes_on_and_says_so(quick_folder: Path) -> None:
     table = PushedTable(quick_folder)
     table.push |= {"max_rejected": 0, "changes": "cursor", "cursor": "id"}
-    table.fill([person(1), person(2, score=_NAN)])
+    table.fill([person(number, score=_NAN if number == 7 else 0.5) for number in range(8)])
     assert "A push without --full goes on with the rows as they were planned" in (table.contacts().error or "")
-    table.fill([person(1), person(2)])
+    table.fill([person(number) for number in range(8)])
     assert table.contacts().status == "failed"
-    assert table.contacts(is_full=True).acknowledged == 2
+    assert table.contacts(is_full=True).acknowledged == 8

@@ -34,6 +34,11 @@ class RejectedRecords:
         if isinstance(record, dict) and all(key in record for key in self._keys):
             self._waiting[_identity(record, self._keys)].append(found.reason)
 
+    @property
+    def waiting(self) -> int:
+        """The records whose rows may still be found, once they are proved."""
+        return sum(len(reasons) for reasons in self._waiting.values())
+
     def rows(self, batches: Iterable[PlanBatch]) -> list[RejectedRow]:
         """The rows of these batches that were rejected. Each record is one row: the first that it may be."""
         return [row for batch in batches for row in self._rows_of(batch)] if self._waiting else []

@@ -69,6 +69,19 @@ def test_no_partition_gives_up_the_unfinished_one_of_another_whose_rows_nobody_r
     assert table.contacts(partition=B).acknowledged == 3
 
 
+@pytest.mark.parametrize("stops", ["rejected", "dies"])
+def test_a_partition_of_which_nothing_was_acknowledged_stops_no_other(table: PushedTable, stops: str) -> None:
+    table.push |= {"changes": "all", "max_rejected": 0}
+    bad = _row(1, A) | {"score": float("nan") if stops == "rejected" else 0.5}
+    table.fill([_row(0, A), bad, _row(100, B)])
+    table.config["dies_after"] = 1 if stops == "dies" else 0
+    assert (table.contacts(partition=A).status, table.contacts(partition=A).acknowledged) == ("failed", 0)
+    table.config["dies_after"] = 0
+    assert table.contacts(partition=B).acknowledged == 1
+    table.fill([_row(0, A), _row(1, A), _row(100, B)])
+    assert table.contacts(partition=A).acknowledged == 2
+
+
 def test_a_stream_leaves_the_plan_of_one_below_its_name_to_go_on(table: PushedTable) -> None:
     del table.push["key"]
     table.push |= {"mode": "append", "changes": "all"}

@@ -183,6 +183,16 @@ def test_a_rejected_record_is_the_row_that_it_is(quick_folder: Path) -> None:
     assert table.contacts(retries_rejected=True).planned.to_send == 1
 
 
+def test_a_record_that_is_rejected_again_by_the_next_attempt_counts_once(quick_folder: Path) -> None:
+    table = ComponentTable(quick_folder)
+    table.push["max_rejected"] = 1
+    # Shown before the error, and not proved by a checkpoint: its row goes again, from row 10 on.
+    table.config |= {"record": '{"id": 12}', "failed": "1", "fault": "error", "fault_at": "15", "once": "yes", **_SAFE}
+    table.fill(_PEOPLE)
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.rejected, report.unnamed) == ("complete", 22, 1, 0), report.error
+
+
 def test_a_rejected_record_that_is_no_row_is_counted(quick_folder: Path) -> None:
     table = ComponentTable(quick_folder)
     table.config |= {"record": '{"id": 99}', "failed": "1"}
