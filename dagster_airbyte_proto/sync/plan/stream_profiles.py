@@ -36,7 +36,7 @@ from dagster_airbyte_proto.schema.stream_profile import (
     profile_changes,
     retyped_columns,
 )
-from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable
+from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable, replaces_table
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 
@@ -166,9 +166,10 @@ class StreamProfiles:
         )
 
     def _retyped_columns(self, planned: PlannedStream, columns: Columns) -> tuple[ColumnMismatch, ...]:
-        """The columns of the key and the cursor whose values have another form than those in the stream's table."""
+        """The columns of the key and the cursor whose values have another form than those in the stream's table. None
+        if no row of before stays beside those of this sync."""
         profile = self._profiles.get(planned.id)
-        if profile is None or profile.table != planned.table:
+        if profile is None or profile.table != planned.table or replaces_table(planned):
             return ()
         return retyped_columns(profile.text_forms, _merged_forms(planned, columns))
 
@@ -207,6 +208,10 @@ class StreamProfiles:
             return msgspec.structs.replace(before, refused=refused, table_spec="")
         if run.table.fit is None or not run.has_matching_table:
             return None
+        forms = self._text_forms[planned.id]
+        is_replaced = run.is_complete and run.outcome.last_commit is not None
+        if replaces_table(planned) and not is_replaced and retyped_columns(before.text_forms, forms):
+            return None  # Until then its rows are those of before. The run may die.
         done = {**before.formerly, **planned.formerly}
         old = {(name,) for name in planned.formerly.values()} - {(name,) for name in planned.formerly}
         return msgspec.structs.replace(
@@ -226,7 +231,7 @@ class StreamProfiles:
             table_spec=run.table.spec,
             sql_name=run.table.name,
             location=run.table.location,
-            text_forms=self._text_forms[planned.id],
+            text_forms=forms,
         )
 
     def _pending_renames(self, planned: PlannedStream, columns: Columns) -> dict[str, str]:

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
 from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import EVERYTHING, REFRESH, Shop
@@ -167,7 +168,25 @@ def test_a_key_or_cursor_that_turns_from_text_into_json_is_refused_until_a_refre
     assert f"column {column} is string in the table and JSON text in the stream" in str(refused.error)
     assert place.column("users", "updated_at") == ["2024-01-01"]
     assert changes(refused) == [("column_refused", column)]
+    # A refresh that breaks has replaced no row: the next sync is refused as before.
+    broken = {**offered("2024-06-01", ["string", "integer"]), "failure": {"kind": "exit", "after": 1}}
+    assert told(place, broken, REFRESH).status is SyncStatus.FAILED
+    refused = told(place, offered("2024-06-01", ["string", "integer"]))
+    assert f"column {column} is string in the table and JSON text in the stream" in str(refused.error)
     report = told(place, offered("2024-06-01", ["string", "integer"]), REFRESH)
     assert (report.status, changes(report)) == (SyncStatus.COMPLETE, [("column_retyped", column)])
     assert told(place, offered("2024-07-01", ["string", "integer"])).committed == 1
     assert [text.strip('"') for text in place.column("users", "updated_at")] == ["2024-07-01"]
+
+
+@pytest.mark.parametrize("policy", ["evolve", "freeze"])
+@pytest.mark.parametrize("wanted", [EVERYTHING, SyncRequest(slice=Slice("2024-06"))])
+def test_a_key_may_change_its_form_where_all_rows_are_replaced(
+    shop: OpenShop, wanted: SyncRequest, policy: str
+) -> None:
+    place = shop(write="overwrite_dedup")
+    place.modes["*"] |= {"read": "full_refresh", "schema_policy": policy}
+    for kind in ("string", ["string", "integer"]):
+        stream = {"rows": [{"key": "k1"}], "properties": {"key": {"type": kind}}, "primary_key": [["key"]]}
+        assert told(place, {"streams": {"users": stream}}, wanted).status is SyncStatus.COMPLETE
+    assert place.column("users", "key") == ['"k1"']
