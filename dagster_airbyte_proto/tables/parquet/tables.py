@@ -29,7 +29,7 @@ from dagster_airbyte_proto.loads.column_ids import arrow_schema
 from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, Witness
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.model import REPLACING, TableName
 from dagster_airbyte_proto.tables.only_writer import locked_in_time
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.parquet import ABILITIES
@@ -67,20 +67,17 @@ class ParquetTables:
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing = f"committing load {load_id} to table {part.table}"
         check_mode(doing, self.abilities, part)
+        if part.write not in REPLACING and self.folders.find_load(load_id, part) is None:
+            self._check_files(doing, part.table)
         committed = self.folders.commit(load_id, part)
         # Also for a load that is in the log already: the writer that landed it may have died before showing it.
-        with outcome_unknown(doing, str(part.stream)):
-            try:
-                self._show(doing, part.table)
-            except TableError as error:
-                remedy = f"The rows are committed; sync again to show them. {error.remedy}"
-                raise CommitUnknown(doing, error.found, remedy=remedy) from error
+        self._show_landed(doing, part)
         return committed
 
     def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
         landed = self.folders.find_load(load_id, part)
         if landed is not None:
-            self._show(f"showing load {load_id} in table {part.table}", part.table)
+            self._show_landed(f"showing load {load_id} in table {part.table}", part)
         return landed
 
     def witness(self, name: TableName, connection: str) -> Witness:
@@ -99,6 +96,21 @@ class ParquetTables:
     def close(self) -> None:
         """Does nothing: no resource is open."""
 
+    def _check_files(self, doing: str, name: TableName) -> None:
+        """Raises TableError if a file of the table is gone: a load that lands could not be shown."""
+        for _, path in _linked_files(self.folders.snapshot(name)):
+            if not path.exists():
+                raise _file_gone(doing, path)
+
+    def _show_landed(self, doing: str, part: StagedRows) -> None:
+        """Makes readers see a load that is in the log. Raises CommitUnknown: it is no load to be repeated, nor lost."""
+        with outcome_unknown(doing, str(part.stream)):
+            try:
+                self._show(doing, part.table)
+            except TableError as error:
+                remedy = f"The rows are committed; sync again to show them. {error.remedy}"
+                raise CommitUnknown(doing, error.found, remedy=remedy) from error
+
     def _show(self, doing: str, name: TableName) -> None:
         """Makes readers see all that is in the log now, or more. Raises TableError if that is not possible."""
         folder = self.folders.folder(name)
@@ -111,11 +123,15 @@ class ParquetTables:
                     _point_current_to(folder, snapshot.number)
                     _remove_old_versions(folder, snapshot)
         except FileNotFoundError as error:
-            remedy = "Restore the file, or drop the table and sync with --refresh."
-            raise TableError(doing, f"{error.filename or folder} is gone", remedy=remedy) from error
+            raise _file_gone(doing, error.filename or folder) from error
         except OSError as error:
             remedy = "Does the folder's file system take hard links?"
             raise TableError(doing, f"{folder}: {error.strerror or error}", remedy=remedy) from error
+
+
+def _file_gone(doing: str, path: Path | str) -> TableError:
+    remedy = "Restore the file, or drop the table and sync with --refresh."
+    return TableError(doing, f"{path} is gone", remedy=remedy)
 
 
 @contextmanager
