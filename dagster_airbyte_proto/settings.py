@@ -21,6 +21,17 @@ _RELATIVE_SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)(?!/|:memory:|file:)(?=[^?
 _MIN_HISTORY_DAYS = 7
 
 
+def _check_store_is_not_elsewhere(folder: Path, name: str) -> None:
+    """Raises ValueError where a store lies in the working directory, at which earlier releases let the path start: a
+    new one beside it would know of no sync."""
+    old, new = Path.cwd() / name, folder / name
+    if old.is_file() and not new.exists():
+        raise ValueError(
+            f"starts at the folder of this file, so the store is {new}, which is not there; there is one at {old}: move"
+            " it, or write its whole path"
+        )
+
+
 def _from_folder(place: str, info: ValidationInfo) -> str:
     # A path from Python, without a file around it, starts at the working directory: it is left as it is.
     is_path = place and not _URL.match(place) and info.context
@@ -129,6 +140,8 @@ class SettingsFile(StrictModel):
             raise ValueError('must be a URL such as "sqlite:///state.db" or "postgresql://host/database"')
         if info.context:
             folder = info.context["folder"].absolute()
+            if (found := _RELATIVE_SQLITE.match(url)) is not None:
+                _check_store_is_not_elsewhere(folder, url.removeprefix(found[0]).partition("?")[0])
             return _RELATIVE_SQLITE.sub(lambda found: f"{found[1]}{folder}/", url)
         return url
 

@@ -68,6 +68,19 @@ def test_a_state_file_lies_beside_the_settings_that_name_it(tmp_path: Path, monk
     assert load(tmp_path, "state_url: sqlite:////var/state.db").state_url == "sqlite:////var/state.db"
 
 
+def test_a_state_file_where_earlier_releases_made_it_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    old = tmp_path / "deep" / "state.db"
+    old.touch()
+    with pytest.raises(ConfigError, match=f"there is one at {old}: move it"):
+        load(tmp_path, "state_url: sqlite:///state.db")
+    old.rename(tmp_path / "state.db")
+    assert load(tmp_path, "state_url: sqlite:///state.db").state_url == f"sqlite:///{tmp_path}/state.db"
+
+
 @pytest.mark.parametrize("warehouse", ["s3a://bucket/rows", "/data/rows"])
 def test_a_warehouse_that_is_whole_is_left_as_it_is(tmp_path: Path, warehouse: str) -> None:
     assert load(tmp_path, f"catalog: {{warehouse: {warehouse!r}}}").catalog.warehouse == warehouse

@@ -30,7 +30,6 @@ _STRICT_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _members_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
-_exact_decoder = msgspec.json.Decoder(float_hook=Decimal)
 _exact_encoder = msgspec.json.Encoder(decimal_format="number")
 
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
@@ -74,6 +73,17 @@ def value(raw: bytes) -> Any:
         return json.loads(json.dumps(lenient, ensure_ascii=False).encode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError) as error:
         raise MemberError("its JSON cannot be read") from error
+
+
+def exact_number(text: str) -> Decimal | msgspec.Raw:
+    """A number with a point or an exponent, for a decoder's `float_hook`: `exact_json` writes all its digits."""
+    try:
+        return Decimal(text)
+    except ArithmeticError:  # Its exponent is beyond those of a Decimal.
+        return msgspec.Raw(text.encode())
+
+
+_exact_decoder = msgspec.json.Decoder(float_hook=exact_number)
 
 
 def exact_value(raw: bytes) -> Any:

@@ -124,6 +124,16 @@ def test_one_bookmark_can_be_taken_out() -> None:
     assert _source.states.without_stream(_state({"a": 1}), StreamId.of("a")) is None
 
 
+def test_one_bookmark_can_be_set_and_all_else_stays() -> None:
+    before = {"bookmarks": {"a": 1, "b": 2}, "currently_syncing": None, "lsn": 12345}
+    after = _source.states.with_stream(_state(before), StreamId.of("a"), 9)
+    assert after is not None
+    assert _source.states.value(after) == {**before, "bookmarks": {"a": 9, "b": 2}}
+    first = _source.states.with_stream(_state({}), StreamId.of("a"), 9)
+    assert first is not None
+    assert _source.states.value(first) == {"bookmarks": {"a": 9}}
+
+
 def test_a_value_that_is_shown_can_be_set() -> None:
     whole = _source.states.from_value(None, {"bookmarks": {"é": 1}})
     assert _source.states.value(whole) == {"bookmarks": {"é": 1}}

@@ -19,6 +19,8 @@ _COUNTED = {"received": 10, "success": 8, "failed": 2}
         ({"received": 10, "success": 8}, StreamResult(received=10, failed=2)),
         ({"received": 10, "success": 7, "skipped": 1}, StreamResult(received=10, failed=2, skipped=1)),
         ({"received": 10}, StreamResult(received=10)),
+        ({"skipped": 0, "users": _COUNTED}, StreamResult(received=10, failed=2)),
+        ({"received": 10, "users": _COUNTED}, StreamResult(received=10, failed=2)),
     ],
 )
 def test_rows_that_failed_are_counted_wherever_a_result_says_so(payload: dict[str, Any], result: StreamResult) -> None:

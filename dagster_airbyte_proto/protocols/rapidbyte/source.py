@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -20,7 +19,7 @@ from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.catalog import parse_catalog
 from dagster_airbyte_proto.protocols.rapidbyte.states import RapidbyteStates, checkpoint_of
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import SourceHints, stream_context
-from dagster_airbyte_proto.protocols.raw_json import exact_json
+from dagster_airbyte_proto.protocols.raw_json import exact_json, exact_number
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.protocols.wire import RecordWire
 
@@ -43,7 +42,7 @@ class StreamToRun(msgspec.Struct, frozen=True):
     dry_run_records: int | None = None
 
 
-RUNS = msgspec.json.Decoder(tuple[StreamToRun, ...], float_hook=Decimal)
+RUNS = msgspec.json.Decoder(tuple[StreamToRun, ...], float_hook=exact_number)
 KEPT = msgspec.json.Decoder(Mapping[str, Mapping[str, str]])
 
 

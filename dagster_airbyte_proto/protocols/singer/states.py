@@ -104,7 +104,11 @@ class SingerStates:
 
     def with_stream(self, state: State, stream: StreamId, value: Any) -> State | None:
         """The state with this bookmark of the stream; None if its form is not known."""
-        return None if self.parts(state) is None else self.merge((state,), self.from_value(stream, value))[0]
+        if self.parts(state) is None:
+            return None
+        given = _bookmarks_of(self.from_value(stream, value)) or {}
+        bookmarks = {**(_bookmarks_of(state) or {}), **given}
+        return _with_value(state, with_member(_value_of(state), _BOOKMARKS, _object(bookmarks)))
 
     def streams_sharing_position(
         self, state: State, selected: Sequence[PlannedStream], available: Sequence[PlannedStream]

@@ -28,7 +28,6 @@ from dagster_airbyte_proto.protocols.events import (
 )
 
 _LEVELS = {"debug": LogLevel.DEBUG, "info": LogLevel.INFO, "warn": LogLevel.WARN, "error": LogLevel.ERROR}
-_COUNTS = ("received", "success", "failed", "skipped")
 _MAX_SHOWN = 2000
 
 
@@ -117,26 +116,30 @@ def _streams(body: Mapping[str, Any]) -> Event:
 
 
 def _result(body: Mapping[str, Any]) -> StreamResult:
-    """Sums what it counts: for the stream, or for each of several names."""
-    is_counted = any(_count(body, name) is not None for name in _COUNTS)
+    """Sums what it counts: for the stream, or for each of several names. A count of the stream itself comes first."""
     named: list[Mapping[str, Any]] = [each for each in body.values() if isinstance(each, dict)]
-    parts = [body] if is_counted or not named else named
-    received = [_count(each, "received") for each in parts]
-    known = [count for count in received if count is not None]
+    own_failed = _failed(body)
+    received = _count(body, "received")
+    if received is None:
+        counts = [_count(each, "received") for each in named]
+        known = [count for count in counts if count is not None]
+        received = sum(known) if known and len(known) == len(counts) else None
+    skipped = _count(body, "skipped")
     return StreamResult(
-        received=sum(known) if known and len(known) == len(received) else None,
-        failed=sum(map(_failed, parts)),
-        skipped=sum(_count(each, "skipped") or 0 for each in parts),
+        received=received,
+        failed=sum(_failed(each) or 0 for each in named) if own_failed is None else own_failed,
+        skipped=sum(_count(each, "skipped") or 0 for each in named) if skipped is None else skipped,
     )
 
 
-def _failed(part: Mapping[str, Any]) -> int:
-    """The rows that failed. Where no count says so, they are those that neither succeeded nor were skipped."""
+def _failed(part: Mapping[str, Any]) -> int | None:
+    """The rows that failed. Where no count says so, they are those that neither succeeded nor were skipped; None if
+    that is not told."""
     failed, received, success = (_count(part, name) for name in ("failed", "received", "success"))
     if failed is not None:
         return failed
     if received is None or success is None:
-        return 0
+        return None
     return max(0, received - success - (_count(part, "skipped") or 0))
 
 

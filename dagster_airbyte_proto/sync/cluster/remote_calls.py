@@ -20,8 +20,8 @@ _CONNECT_SECONDS = 20.0
 _RETRY_FOR_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
 
-_ONCE = frozenset((("store", "acquire"), ("tables", "commit"), ("driver", "committed")))
-"""Calls that may have had their effect although no answer came: a lease that nobody knows of, a commit, an event."""
+_ONCE = frozenset((("store", "acquire"), ("tables", "commit")))
+"""Calls that may have had their effect although no answer came: a lease that nobody knows of, a commit."""
 
 
 class Access(NamedTuple):

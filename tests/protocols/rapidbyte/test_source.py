@@ -127,7 +127,9 @@ def test_an_incremental_read_goes_on_from_its_checkpoint() -> None:
     assert other == {"cursor_field": "id", "cursor_type": "int64"}
 
 
-@pytest.mark.parametrize("digits", ["12345678901234567.89", "0.10", "1E+400", "123456789012345678901234567890"])
+@pytest.mark.parametrize(
+    "digits", ["12345678901234567.89", "0.10", "1E+400", "0e99999999999999999999", "123456789012345678901234567890"]
+)
 def test_a_cursor_keeps_all_its_digits(digits: str) -> None:
     payload = f'{{"cursor_field":"at","cursor_value":{{"type":"decimal","value":{digits}}}}}'
     event = messages.event(messages.line("checkpoint", stream="users", checkpoint=payload))

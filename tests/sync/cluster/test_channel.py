@@ -16,13 +16,10 @@ from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalErr
 from dagster_airbyte_proto.launchers.docker.containers import Container
 from dagster_airbyte_proto.sync.cluster import frames, remote_calls
 from dagster_airbyte_proto.sync.cluster.certificate import new_identity
-from dagster_airbyte_proto.sync.cluster.channel import Served
 from dagster_airbyte_proto.sync.cluster.executor_sync import StoreOfSync
 from dagster_airbyte_proto.sync.cluster.frames import MAX_FRAME_BYTES
-from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync
-from dagster_airbyte_proto.sync.cluster.values import RemoteMethods
 from dagster_airbyte_proto.sync.connector.container_owners import Ownership, ownership
-from tests.sync.cluster.conftest import ServedObjects, Serving
+from tests.sync.cluster.conftest import Serving
 from tests.sync.shop import until
 
 
@@ -148,27 +145,6 @@ def test_a_later_attempt_takes_the_lease_of_an_earlier_one_and_of_no_other_run(t
     with pytest.raises(StateConflict, match="worker 2, attempt 2 holds it"):
         StoreOfSync(store, "shop", 5, {}).acquire("shop", holder="a run of its own", **terms)
     store.note_folders(later, ["/lake"])
-
-
-def test_the_streams_of_a_sync_are_reported_once_though_no_answer_comes(
-    serving: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[tuple[int, object]] = []
-
-    class Driver:
-        def committed(self, attempt: int, streams: object) -> None:
-            calls.append((attempt, streams))
-
-    def receive(*_: Any) -> bytes:
-        raise ConnectionResetError("cut")
-
-    monkeypatch.setattr(remote_calls, "receive_frame", receive)
-    served = ServedObjects({"driver": Served(RemoteMethods(DriverOfSync), lambda _: Driver())})
-    stub = serving.link(serving.channel.admit(served)).stub("driver", DriverOfSync)
-    with pytest.raises(StateUnavailable, match="it does not answer: cut"):
-        stub.committed(0, [])
-    until(lambda: bool(calls), "the call")
-    assert calls == [(0, [])]
 
 
 def test_a_task_reaches_no_other_connection(tmp_path: Path) -> None:

@@ -100,8 +100,12 @@ class PushedTable:
     def is_fake(self) -> bool:
         return self.launch.get("command") in _FAKES
 
-    def fill(self, rows: Sequence[Row], table: TableName = PEOPLE) -> None:
-        """Replaces the rows of the table, or of another one."""
+    def fill(self, rows: Sequence[Row]) -> None:
+        """Replaces the rows of the table."""
+        self.fill_table(PEOPLE, rows)
+
+    def fill_table(self, table: TableName, rows: Sequence[Row]) -> None:
+        """Replaces the rows of any table."""
         target = self.tables.prepare(TableSpec(table, self._schema))
         folder = StagingFolder.at(run_staging_folder(target, secrets.token_hex(4)), target.storage)
         create_folder(folder)
