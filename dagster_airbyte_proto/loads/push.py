@@ -170,6 +170,14 @@ class PushPosition(msgspec.Struct, frozen=True):
     basis: str = ""
     cursor_of: str = ""
 
+    @classmethod
+    def of(cls, state_value: object) -> "PushPosition | None":
+        """The position in the value of a state; None if that is no state of a push."""
+        try:
+            return msgspec.convert(state_value, cls)
+        except msgspec.ValidationError:
+            return None
+
     @property
     def is_end(self) -> bool:
         return self.rows >= self.of_rows

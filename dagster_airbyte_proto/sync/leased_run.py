@@ -21,9 +21,10 @@ from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.connection import PARTITIONS_AT_ONCE
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.loads.push import PushPosition
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.protocols.lookup import PUSH
+from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
@@ -102,7 +103,10 @@ def sync_leased(engine: Engine, connection: Connection, request: SyncRequest, fo
 def _check_no_push(engine: Engine, connection: Connection) -> None:
     """Raises ConfigError if the states under this name are positions of a push: a source would take them for its."""
     name = connection.name
-    if engine.store.protocol(name) == PUSH and engine.store.states(name, partition=None):
+    if engine.store.protocol(name) != PUSH:
+        return
+    values = (state_codec_named(PUSH).value(stored.state) for stored in engine.store.states(name, partition=None))
+    if any(PushPosition.of(value) for value in values):
         raise ConfigError(
             f"syncing connection {name}",
             "a push has this name, and the positions of its streams are stored under it",

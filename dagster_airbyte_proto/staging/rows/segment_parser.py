@@ -175,6 +175,8 @@ class SegmentParser:
         is_wanted = None
         if self._shaper is not None:
             arrays, is_wanted = self._shaper.shape_rows(arrays)
+        # Before the times of the envelope are noted: a key may have the name of one.
+        misfits = self._key_misfits(wire.changes)
         if self._record_wire.emitted_at:
             extracted = extracted_at(wire.emitted_at, now_microseconds, wire.changes)
         else:
@@ -192,7 +194,7 @@ class SegmentParser:
             ],
             schema=self._columns.schema,
         )
-        deletions, has_key = self._deletions(batch, wire.changes), self._reject_unusable_keys(batch, wire)
+        deletions, has_key = self._deletions(batch, wire.changes), self._reject_unusable_keys(batch, wire, misfits)
         filtered_out = None if is_wanted is None else self._filtered_out_mask(is_wanted, deletions)
         if has_key is not None:
             batch, deletions = batch.filter(has_key), _filter_mask(deletions, has_key)
@@ -246,18 +248,28 @@ class SegmentParser:
                 is_large = pc.greater_equal(pc.abs(arrays[column.name]), _FIRST_INEXACT)
                 changes.note_truncated(ValueLocations(column.path), true_positions(is_large))
 
-    def _reject_unusable_keys(self, batch: pa.RecordBatch, wire: WireRows) -> pa.BooleanArray | None:
-        """Counts the rows without a usable key as rejected. Returns a mask of the other rows.
+    @property
+    def _keys(self) -> list[Column]:
+        return [column for column in self._columns.all if column.name in self._columns.keys]
+
+    def _key_misfits(self, changes: Changes) -> list[int]:
+        """The rows whose key does not fit its column. It would land as null, or without its last digits: then different
+        keys would be equal, and their rows would replace each other."""
+        # The same holds for an object whose key is then missing.
+        owners = {".".join(key.path[:length]) for key in self._keys for length in range(1, len(key.path) + 1)}
+        return [row for field in owners for row in changes.rows_changed(field)]
+
+    def _reject_unusable_keys(
+        self, batch: pa.RecordBatch, wire: WireRows, misfits: Sequence[int]
+    ) -> pa.BooleanArray | None:
+        """Counts the rows without a usable key as rejected: those without one, and the misfits. Returns a mask of the
+        other rows.
 
         None if all rows have a usable key, or need none.
         """
-        keys = [column for column in self._columns.all if column.name in self._columns.keys]
         if self._planned.write not in DEDUPLICATING:
             return None
-        # A key that does not fit its column would land as null, or without its last digits. Then different keys would
-        # be equal, and their rows would replace each other. The same holds for an object whose key is then missing.
-        owners = {".".join(key.path[:length]) for key in keys for length in range(1, len(key.path) + 1)}
-        misfits = [row for field in owners for row in wire.changes.rows_changed(field)]
+        keys = self._keys
         if not misfits and all(batch.column(key.name).null_count == 0 for key in keys):
             return None
         bad = _mask_of_rows(misfits, batch.num_rows)

@@ -9,7 +9,7 @@ from typing import Generic
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
-from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner
+from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
 from dagster_airbyte_proto.masking import Mask, secret_values
@@ -51,6 +51,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
         self.config = config
         self.connector = connector
         self._saved_config = config.rewritten
+        self._stored_before: StoredConfig | None = None
         self.rewriting = threading.RLock()
         self._knows_spec = False
         self.mask = Mask(config.secrets)
@@ -85,7 +86,8 @@ class ConfiguredConnector(Generic[AnyConversation]):
 
     def use_stored_config(self, store: StateStore) -> None:
         """Uses the config that the connector last rewrote, unless the user has changed their own since."""
-        config = self.config.with_stored(store.stored_config(self.connection.name, self._owner))
+        self._stored_before = store.stored_config(self.connection.name, self._owner)
+        config = self.config.with_stored(self._stored_before)
         self._saved_config = config.rewritten
         self._use_config(config)
 
@@ -120,6 +122,10 @@ class ConfiguredConnector(Generic[AnyConversation]):
     def has_unsaved_config(self) -> bool:
         """True if the connector rewrote its config and nobody has saved that yet."""
         return self.config.rewritten != self._saved_config
+
+    def is_config_replaced(self, store: StateStore) -> bool:
+        """True if a run has stored another config since this connector took the stored one."""
+        return store.stored_config(self.connection.name, self._owner) != self._stored_before
 
     def save_config(self, store: StateStore, lease: Lease) -> None:
         """Stores the config if the connector has rewritten it."""

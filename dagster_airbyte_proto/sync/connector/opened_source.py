@@ -79,7 +79,10 @@ def _save_config(engine: Engine, connector: ConfiguredConnector[AnyConversation]
     wait = LeaseWait(_SAVING_SECONDS, notify=partial(connector.log.write, "NOTE"))
     try:
         with acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds, wait) as renewal:
-            connector.save_config(engine.store, renewal.lease)
+            if connector.is_config_replaced(engine.store):
+                connector.log.write("WARN", "a run has stored a newer config meanwhile: that of this query is dropped")
+            else:
+                connector.save_config(engine.store, renewal.lease)
     except StateConflict as error:  # Not to be taken for that of a connector that was not started.
         raise ConnectorError(
             f"storing the config that the connector of {name} rewrote",

@@ -79,6 +79,7 @@ def _run_push(
         Committer(engine.store, lambda: engine.tables, renewal.lease, telemetry=telemetry) as committer,
     ):
         reach("run.leased")
+        _check_no_sync(engine.store, connection.name)
         recovered = len(committer.recover())
         destination, refused = _checked_destination(engine, connection, log, streams)
         partition = request.partition_key or ""
@@ -116,6 +117,16 @@ def _run_push(
         if not request.only_plans:
             prune_old_history(engine, renewal.lease, log)
         return report
+
+
+def _check_no_sync(store: StateStore, name: str) -> None:
+    """Raises ConfigError if the states under this name are those of a sync: a push would put its own in their place."""
+    if store.protocol(name) not in ("", PUSH) and store.states(name, partition=None):
+        raise ConfigError(
+            f"pushing connection {name}",
+            "a sync has this name, and the states of its streams are stored under it",
+            remedy=f"Give one of them another `name`, or forget the sync: airbyte-proto state reset {name}.",
+        )
 
 
 def _begun(store: StateStore, lease: Lease, streams: Collection[StreamId], partition: str) -> int:

@@ -309,6 +309,12 @@ def test_a_key_that_loses_digits_is_rejected_as_it_would_equal_others(
     assert parse(hashed, *(record(f'{{"id":{value}}}') for value in lossy)).rejected == {BAD_KEY: len(lossy)}
 
 
+def test_a_key_is_not_taken_for_the_time_of_its_message() -> None:
+    planned = plan({"emitted_at": STRING}, write=WriteMode.APPEND_DEDUP, key=[("emitted_at",)])
+    parsed = parse(planned, record('{"emitted_at":"x"}', rest=""))
+    assert (parsed.batch.column("emitted_at").to_pylist(), parsed.rejected) == (["x"], {})
+
+
 def test_a_key_inside_an_object_that_is_no_json_is_rejected() -> None:
     properties = {"tenant": INTEGER, "o": {"type": "object", "properties": {"id": INTEGER}}}
     planned = plan(properties, write=WriteMode.APPEND_DEDUP, key=[("tenant",), ("o", "id")])

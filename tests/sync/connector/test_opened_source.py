@@ -14,6 +14,7 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import acquire_lease
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import Shop
 
@@ -78,6 +79,20 @@ def test_it_is_kept_also_when_a_run_held_the_connection_meanwhile(shop: OpenShop
     with engine_of(place) as engine, opened_source(engine, connection, on_line=end_the_sync) as source:
         source.catalog(fresh=True)
     assert kept_password(place) == TOKEN
+
+
+def test_a_newer_one_that_a_run_has_kept_meanwhile_stays(shop: OpenShop) -> None:
+    place = shop()
+    place.offer(rotating(place, exit_code=0))
+    newer = {"scenario": str(place.folder / "scenario.json"), "password": "newer"}
+    with (
+        engine_of(place) as engine,
+        opened_source(engine, Connection.from_file(place.connection_file)) as source,
+    ):
+        source.catalog(fresh=True)
+        with acquire_lease(place.store, "shop", "a-sync", 30) as renewal:
+            place.store.save_config(renewal.lease, newer, based_on=source.config.digest)
+    assert kept_password(place) == "newer"
 
 
 def test_that_it_could_not_be_kept_is_an_error(shop: OpenShop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtoError, StagingError, StateConflict, StateUnavailable
+from dagster_airbyte_proto.protocols.lookup import PUSH
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.run import sync_connection
@@ -63,6 +64,19 @@ def test_a_connection_does_not_go_on_from_the_positions_of_a_push_of_its_name(
         with acquire_lease(engine.store, "crm", "by-hand", 30) as renewal:
             engine.store.change_state(renewal.lease, None, None, who="ann")
         assert sync_connection(engine, connection, EVERYTHING).streams["contacts"].committed == 5
+        # Nor does a push put its positions in the place of what the sync keeps there.
+        with pytest.raises(ConfigError, match="a sync has this name"):
+            table.run()
+        place.offer({"streams": {"contacts": {"records": 8}}})
+        assert sync_connection(engine, connection, EVERYTHING).streams["contacts"].committed == 3
+
+
+def test_a_sync_goes_on_though_a_push_of_its_name_was_begun(table: PushedTable, tmp_path: Path) -> None:
+    place = Shop(tmp_path)
+    place.sync_of({"streams": {"users": {"records": 5}}})
+    with acquire_lease(place.store, "shop", "a-push", 30) as renewal:
+        place.store.note_protocol(renewal.lease, PUSH)  # Earlier releases did, and then pushed nothing.
+    assert place.sync_of({"streams": {"users": {"records": 8}}}).streams["users"].committed == 3
 
 
 def test_a_destination_that_fills_its_disk_has_taken_nothing(table: PushedTable) -> None:
