@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, wait
 from typing import NamedTuple
 
+from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import CompactAfter
@@ -46,7 +47,9 @@ def auto_compact(engine: Engine, due: Iterable[TableName], log: RunLog, cancel: 
         if done is None:
             break
         if done.error is not None:
-            warnings.append(f"table {name} could not be compacted, and is as it was: {done.error}")
+            is_unknown = isinstance(done.error, CommitUnknown)
+            what = "may have been compacted or not" if is_unknown else "could not be compacted, and is as it was"
+            warnings.append(f"table {name} {what}: {done.error}")
         elif done.compacted is not None and (done.compacted.rewritten_files or done.compacted.removed_delete_files):
             files, into = done.compacted.rewritten_files, done.compacted.written_files
             log.write("NOTE", f"table {name} was compacted: {files} files into {into}")

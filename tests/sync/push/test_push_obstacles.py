@@ -4,17 +4,19 @@ import os
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtoError, StagingError, StateConflict, StateUnavailable
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.protocols.lookup import PUSH
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from dagster_airbyte_proto.testing.folder.planner import FolderPlanner
-from tests.sync.push.pushed_table import PushedTable, is_removal, person
+from tests.sync.push.pushed_table import SCHEMA, PushedTable, is_removal, person
 from tests.sync.read.test_failures import mounted
 from tests.sync.shop import EVERYTHING, Shop
 
@@ -77,6 +79,20 @@ def test_a_sync_goes_on_though_a_push_of_its_name_was_begun(table: PushedTable, 
     with acquire_lease(place.store, "shop", "a-push", 30) as renewal:
         place.store.note_protocol(renewal.lease, PUSH)  # Earlier releases did, and then pushed nothing.
     assert place.sync_of({"streams": {"users": {"records": 8}}}).streams["users"].committed == 3
+
+
+def test_a_stream_on_which_our_code_fails_leaves_the_others_alone(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, schema=SCHEMA.append(pa.field("at", pa.timestamp("us"))))
+    table.other_streams = {"bad": {**table.push, "from": "shop.far"}}
+    table.fill([person(1)])
+    # Python has no dates of that year, and folder tables are planned in Python.
+    table.fill_table(TableName("shop", "far"), [person(1, at=200_000 * 365 * 86_400 * 10**6)])
+    report = table.run()
+    assert report.status == "partial"
+    assert report.streams["contacts"].acknowledged == 1
+    error = report.streams["bad"].error or ""
+    assert "OverflowError in testing/folder/planner.py" in error
+    assert "This is a bug" in error
 
 
 def test_a_destination_that_fills_its_disk_has_taken_nothing(table: PushedTable) -> None:
