@@ -209,10 +209,11 @@ class Enrichment:
             sent = [int(position) for row, position in enumerate(positions) if row not in unsent]
             yield from sent * len(replies) if self._spec.calls.rows == 1 else sent
         elif self._spec.key:
-            by_key = {key: int(positions[row]) for row, key in enumerate(self._keys(rows))}
+            by_key = {_exact_key(key): int(positions[row]) for row, key in enumerate(self._keys(rows))}
             for reply in replies:
                 key = tuple(_member(reply, name) for name in self._spec.key)
-                yield by_key.get(key) if all(isinstance(part, int | str | None) for part in key) else None
+                is_key = all(isinstance(part, int | float | str | None) for part in key)
+                yield by_key.get(_exact_key(key)) if is_key else None
         else:
             for reply in replies:
                 number = _member(reply, ROW_NUMBER)
@@ -295,3 +296,8 @@ class _Found(NamedTuple):
 
 def _misfit(found: str) -> ConfigError:
     return ConfigError("planning an enrichment", found)
+
+
+def _exact_key(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A key by which rows can be looked up: Python takes True for 1. That 1.0 is 1 is as it should be."""
+    return (*key, *(isinstance(part, bool) for part in key))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.protocols.destination import StreamResult
+from dagster_airbyte_proto.protocols.events import ErrorEvent, PlainLine
 from dagster_airbyte_proto.protocols.syncmaven.messages import line, reply
 
 _COUNTED = {"received": 10, "success": 8, "failed": 2}
@@ -25,3 +26,9 @@ _COUNTED = {"received": 10, "success": 8, "failed": 2}
 )
 def test_rows_that_failed_are_counted_wherever_a_result_says_so(payload: dict[str, Any], result: StreamResult) -> None:
     assert reply(line("stream-result", payload)) == result
+
+
+def test_a_word_without_a_type_ends_no_enrichment_unless_it_is_an_error() -> None:
+    ready, broken = b'{"status":"ok","message":"ready"}', b'{"status":"error","message":"broken"}'
+    assert isinstance(reply(ready, may_halt=False), PlainLine)
+    assert isinstance(reply(broken, may_halt=False), ErrorEvent)

@@ -55,10 +55,18 @@ def test_each_row_gets_its_replies_and_keeps_its_own_values() -> None:
     assert found.origins.tolist() == [1, 2, 2]
 
 
-@pytest.mark.parametrize(("key", "reply"), [((), {ROW_NUMBER: True}), (("id",), {"id": [1]}), (("id",), {"id": {}})])
+@pytest.mark.parametrize(
+    ("key", "reply"),
+    [((), {ROW_NUMBER: True}), (("id",), {"id": [1]}), (("id",), {"id": {}}), (("id",), {"id": True})],
+)
 def test_a_reply_with_no_number_and_no_key_belongs_to_no_row(key: tuple[str, ...], reply: Mapping[str, Any]) -> None:
     with pytest.raises(TransformError, match="belongs to no row"):
         _enriched(EnrichmentSpec(0, _CITY, key), _Answers(lambda _: [reply]))
+
+
+def test_a_whole_number_that_comes_back_as_a_float_is_the_same_key() -> None:
+    answers = _Answers(lambda row: [{"id": float(row["id"]), "city": "x"}])
+    assert _enriched(EnrichmentSpec(0, _CITY, ("id",)), answers).batch.num_rows == _BATCH.num_rows
 
 
 def test_without_the_number_replies_find_their_rows_by_a_key() -> None:

@@ -68,7 +68,7 @@ def line(kind: str, payload: Mapping[str, Any] | None = None, **beside: str) -> 
 def reply(text: bytes, *, may_halt: bool = True) -> StreamResult | EnrichedRow | Event:
     """Returns what one line of a connector's output says. Never raises.
 
-    Unless the connector `may_halt`, a halt is an error, whatever status it has.
+    Unless the connector `may_halt`, a halt is an error, whatever status it has. Without a type, "ok" is none then.
     """
     if b'"enrichment-re' in text and (row := _enriched_row(text)) is not None:
         return EnrichedRow(row)
@@ -80,7 +80,7 @@ def reply(text: bytes, *, may_halt: bool = True) -> StreamResult | EnrichedRow |
         return PlainLine(text)
     kind, payload = message.get("type"), message.get("payload")
     body = payload if isinstance(payload, dict) else message
-    if kind is None and body.get("status") in ("ok", "error"):
+    if kind is None and body.get("status") in (("ok", "error") if may_halt else ("error",)):
         kind = "halt"  # The packages' own definition allows a halt without a type.
     if not isinstance(kind, str):
         return PlainLine(text)

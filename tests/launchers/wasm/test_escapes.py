@@ -157,3 +157,12 @@ def test_a_name_that_leads_to_an_address_of_our_own_network_card_is_refused(monk
         with pytest.raises(CallRefused) as refused:
             sockets.connect(host, 1)
         assert refused.value.error.code == code
+
+
+def test_that_descriptors_are_short_does_not_make_a_host_a_forbidden_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 1))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 1))
+    with pytest.raises(CallRefused) as refused:
+        HostSockets(HostRule(("*",), ())).connect("api.example.com", 1)
+    assert refused.value.error.code == "TCP_CONNECT_FAILED"

@@ -26,6 +26,7 @@ MAX_READ_BYTES = 64 << 10
 MAX_SOCKETS = 256
 _WAIT_MILLISECONDS = 20
 _WOULD_BLOCK = Tagged("would-block")
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class HostSockets:
@@ -112,11 +113,14 @@ def _addresses(host: str, port: int) -> list[Any]:
 
 
 def _is_of_this_machine(family: int, address: Any) -> bool:
-    """True for an address that a socket can be bound to: one of a network card or a bridge of ours."""
+    """True for an address that a socket can be bound to: one of a network card or a bridge of ours. Raises a refusal
+    that passes where the host has no room for a socket."""
     try:
         with _new_socket(family, socket.SOCK_DGRAM) as made:
             made.bind((address[0], 0, *address[2:]))
     except OSError as error:
+        if error.errno in _SHORTAGES:
+            raise passing_refusal("TCP_CONNECT_FAILED", f"host {address[0]}: {error}") from error
         return error.errno != errno.EADDRNOTAVAIL
     return True
 
