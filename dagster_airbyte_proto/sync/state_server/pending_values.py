@@ -94,17 +94,18 @@ class PendingValues:
 
     def delete_all(self, prefix: Key) -> int:
         """Drops all values under a prefix. Returns how many there were. Raises TooMuch."""
-        count = self.size(prefix)
+        count, stored = self._sizes(prefix)
         with self._lock:
             own = [key for key in self._changes if key[: len(prefix)] == prefix]
-            if count and not self._is_dropped(prefix):
-                waiting = self._waiting_bytes + _size(prefix) + _ENTRY_BYTES
+            waiting = self._waiting_bytes - sum(map(self._waiting_size, own))
+            # Not by `count`: what the store has may wait to be deleted key by key, and these changes end here.
+            if stored and not self._is_dropped(prefix):
+                waiting += _size(prefix) + _ENTRY_BYTES
                 self._check_waiting(waiting)
                 self._dropped.add(prefix)
-                self._waiting_bytes = waiting
             for key in own:
-                self._waiting_bytes -= self._waiting_size(key)
                 del self._changes[key]
+            self._waiting_bytes = waiting
         return count
 
     def list(self, prefix: Key) -> Iterator[KeptValue]:
@@ -120,17 +121,22 @@ class PendingValues:
 
     def size(self, prefix: Key) -> int:
         """The number of values under a prefix. The store counts its own: there may be a million."""
+        return self._sizes(prefix)[0]
+
+    def _sizes(self, prefix: Key) -> tuple[int, int]:
+        """The number of values under a prefix, and of those that the store has and that no dropped prefix covers."""
         with self._lock:
             own = {key: value is not None for key, value in self._changes.items() if key[: len(prefix)] == prefix}
             dropped = frozenset(self._dropped)
         new = sum(own.values())
         if _has_prefix_in(dropped, prefix):
-            return new
+            return new, 0
         store, asset = self._store, self._asset
         under = [each for each in dropped if each[: len(prefix)] == prefix and not _has_prefix_in(dropped, each[:-1])]
         gone = sum(store.count_kept_values(asset, each)[0] for each in under)
+        stored = store.count_kept_values(asset, prefix)[0] - gone
         hidden = store.count_kept_keys(asset, [key for key in own if not _has_prefix_in(dropped, key)])
-        return store.count_kept_values(asset, prefix)[0] - gone - hidden + new
+        return stored - hidden + new, stored
 
     def _is_dropped(self, key: Key) -> bool:
         return _has_prefix_in(self._dropped, key)

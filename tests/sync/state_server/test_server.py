@@ -117,6 +117,35 @@ def test_values_that_come_and_go_leave_nothing_that_waits(served: Served) -> Non
     assert served.values.changes() == ValueChanges()
 
 
+def test_values_that_come_and_are_dropped_leave_nothing_that_waits(served: Served) -> None:
+    served.values.set(("p", "1"), b"1")
+    assert served.values.delete_all(("p",)) == 1
+    assert served.values.changes() == ValueChanges()
+
+
+def test_a_dropped_prefix_ends_what_was_deleted_key_by_key_before(served: Served) -> None:
+    for name in "12":
+        served.values.set(("p", name), b"old")
+    served.keep()
+    for name in "12":
+        assert served.values.delete(("p", name))
+    assert served.values.delete_all(("p",)) == 0
+    assert served.values.get(("p", "1")) is None
+    served.keep()
+    assert served.store.count_kept_values(ASSET) == (0, 0)
+
+
+def test_a_prefix_under_which_all_waits_that_may_can_be_dropped(served: Served) -> None:
+    served.values.set(("p", "1"), b"kept")
+    served.keep()
+    for number in range(10, 50):
+        served.values.set(("p", str(number)), b"x" * 133)
+    with pytest.raises(TooMuch, match="wait"):
+        served.values.set(("q",), b"")
+    assert served.values.delete_all(("p",)) == 41
+    served.values.set(("q",), b"")
+
+
 def test_deletions_of_kept_values_wait_like_values(tmp_path: Path) -> None:
     served = Served(tmp_path)
     try:
