@@ -212,8 +212,7 @@ class Enrichment:
             by_key = {_exact_key(key): int(positions[row]) for row, key in enumerate(self._keys(rows))}
             for reply in replies:
                 key = tuple(_member(reply, name) for name in self._spec.key)
-                is_key = all(isinstance(part, int | float | str | None) for part in key)
-                yield by_key.get(_exact_key(key)) if is_key else None
+                yield by_key.get(_exact_key(key)) if all(map(_may_be_key, key)) else None
         else:
             for reply in replies:
                 number = _member(reply, ROW_NUMBER)
@@ -298,6 +297,14 @@ def _misfit(found: str) -> ConfigError:
     return ConfigError("planning an enrichment", found)
 
 
+def _may_be_key(part: Any) -> bool:
+    """True for a value that may be that of a key. Connectors that use pandas send whole numbers back as `1.0`. From
+    2**53 on such a number may be that of another row."""
+    if isinstance(part, float):
+        return abs(part) < 2**53
+    return isinstance(part, int | str | None)
+
+
 def _exact_key(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A key by which rows can be looked up: Python takes True for 1. That 1.0 is 1 is as it should be."""
+    """A key by which rows can be looked up: Python takes True for 1."""
     return (*key, *(isinstance(part, bool) for part in key))
