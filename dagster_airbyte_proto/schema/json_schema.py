@@ -36,7 +36,7 @@ from dagster_airbyte_proto.schema.names import (
     unique_names,
 )
 from dagster_airbyte_proto.schema.shaping import PLAN_COLUMNS, apply_shaping, named_fields
-from dagster_airbyte_proto.schema.value_types import JSON, Schema, declared_properties, field_type, value_type
+from dagster_airbyte_proto.schema.value_types import JSON, Schema, declared_properties, field_types, value_type
 
 _UNKEYED_MODES = (WriteMode.APPEND, WriteMode.OVERWRITE)
 
@@ -69,8 +69,10 @@ def table_columns(planned: PlannedStream) -> Columns:
         follow_case_changes=True,
     )
     top = [
-        Column(name, (source,), field_type(source, schema, planned), _comment(schema, source, name))
-        for name, (source, schema) in zip(names, properties.items(), strict=True)
+        Column(name, (source,), kind, _comment(schema, source, name))
+        for name, kind, (source, schema) in zip(
+            names, field_types(properties, planned), properties.items(), strict=True
+        )
     ]
     by_path = {column.path: column for column in top}
     nested = _key_columns(planned, by_path, {*METADATA.names, *names})

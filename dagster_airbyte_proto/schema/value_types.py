@@ -23,9 +23,12 @@ from dagster_airbyte_proto.schema.columns import Member, ValueKind, ValueType
 from dagster_airbyte_proto.schema.names import unique_names
 
 Schema = Mapping[str, Any]
+_MemberNames = Mapping[FieldPath, Mapping[str, str]]
+"""The names that the members of each object have had before, by their names in the source."""
 
 JSON = ValueType(ValueKind.JSON)
 _PLAIN = TypeChoices()
+_NO_NAMES: _MemberNames = {}
 _MAX_DEPTH = 32
 _MAX_PARTS = 10_000
 _STRING_FORMATS = {"date": ValueKind.DATE, "date-time": ValueKind.TIMESTAMP, "time": ValueKind.TIME}
@@ -95,10 +98,13 @@ def value_type(schema: Any, root: Schema, choices: TypeChoices = _PLAIN) -> Valu
     return _Reader(root, choices).type_of(schema, _Route())
 
 
-def field_type(name: str, schema: Any, planned: PlannedStream) -> ValueType:
-    """Returns the type of a field of the stream's records. Members of objects keep the names that they had before."""
-    reader = _Reader(planned.stream.json_schema, planned.types, planned.member_names)
-    return reader.type_of(schema, _Route(path=(name,)))
+def field_types(properties: Mapping[str, Any], planned: PlannedStream) -> Sequence[ValueType]:
+    """Returns the types of fields of the stream's records. Members of objects keep the names that they had before."""
+    root, member_names = planned.stream.json_schema, _by_object(planned.member_names)
+    return [
+        _Reader(root, planned.types, member_names).type_of(schema, _Route(path=(name,)))
+        for name, schema in properties.items()
+    ]
 
 
 def declared_properties(schema: Any, root: Schema) -> Mapping[str, Any]:
@@ -109,12 +115,8 @@ def declared_properties(schema: Any, root: Schema) -> Mapping[str, Any]:
 class _Reader:
     """Reads one part of a document. Its budget of parts is for that part alone."""
 
-    def __init__(self, root: Schema, choices: TypeChoices, member_names: Sequence[ColumnName] = ()) -> None:
-        self._root = root
-        self._member_names: dict[FieldPath, dict[str, str]] = {}
-        for path, name in member_names:
-            self._member_names.setdefault(path[:-1], {})[path[-1]] = name
-        self._choices = choices
+    def __init__(self, root: Schema, choices: TypeChoices, member_names: _MemberNames = _NO_NAMES) -> None:
+        self._root, self._choices, self._member_names = root, choices, member_names
         self._parts_left = _MAX_PARTS
 
     def type_of(self, schema: Any, route: _Route) -> ValueType:
@@ -238,6 +240,13 @@ class _Reader:
             merged = _merged(merged, flat.schema)
             seen |= flat.route.references
         return _FlatSchema(merged, route._replace(references=seen))
+
+
+def _by_object(member_names: Iterable[ColumnName]) -> _MemberNames:
+    found: dict[FieldPath, dict[str, str]] = {}
+    for path, name in member_names:
+        found.setdefault(path[:-1], {})[path[-1]] = name
+    return found
 
 
 def _alternatives(schema: Schema) -> list[Any] | None:

@@ -1,6 +1,6 @@
 """From a stream's JSON Schema to the columns of its table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,11 +12,13 @@ from dagster_airbyte_proto.model import (
     ColumnName,
     FieldPath,
     NamingPolicy,
+    ObjectsAs,
     PlannedStream,
     ReadMode,
     Stream,
     StreamId,
     TableName,
+    TypeChoices,
     WriteMode,
 )
 from dagster_airbyte_proto.schema.columns import METADATA
@@ -160,3 +162,24 @@ def test_what_the_source_alone_names_and_its_schema_lacks_is_done_without() -> N
 def test_an_array_is_no_key() -> None:
     with pytest.raises(ConfigError, match="is an array"):
         table_columns(_of({"a": {"type": "array", "items": {"type": "string"}}}, key=[("a",)]))
+
+
+class _CountedNames(tuple[ColumnName, ...]):
+    """Names that count how often they are read from the first to the last."""
+
+    readings: list[int] = []  # noqa: RUF012
+
+    def __iter__(self) -> Iterator[ColumnName]:
+        self.readings.append(len(self))
+        return super().__iter__()
+
+
+def test_names_of_members_are_read_once_for_all_fields() -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "string"}}}
+    planned = _of({f"field {number}": inner for number in range(20)})
+    kept = _CountedNames(ColumnName((f"field {number}", "a"), f"A{number}") for number in range(20))
+    columns = table_columns(
+        msgspec.structs.replace(planned, types=TypeChoices(objects=ObjectsAs.STRUCT), member_names=kept)
+    )
+    assert [column.type.members[0].name for column in columns.all] == [f"A{number}" for number in range(20)]
+    assert kept.readings == [20]
