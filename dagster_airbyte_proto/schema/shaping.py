@@ -160,7 +160,8 @@ class _Shaper:
         wanted = dict(self._shaping.renames)
         names = {column.path[0]: wanted.get(column.path[0], column.name) for column in kept}
         for field, name in wanted.items():
-            if case_folded(name) in _RESERVED or column_name(name) != name:
+            is_reserved = case_folded(name) in _RESERVED and self._planned.relay is None  # A relay has no table.
+            if is_reserved or column_name(name) != name:
                 found = f"rename_columns calls {field} {name!r}, which no column can be called"
                 self._reject(found, "Choose a name without control characters that no table format has for itself.")
         fixed = [*METADATA.names, *(column.name for column in self._unshaped.nested)]

@@ -6,9 +6,19 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import PlannedStream, ReadMode, Shaping, Stream, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import (
+    PlannedStream,
+    PushMode,
+    ReadMode,
+    RelayTarget,
+    Shaping,
+    Stream,
+    StreamId,
+    TableName,
+    WriteMode,
+)
 from dagster_airbyte_proto.schema.columns import METADATA, Columns
-from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.schema.json_schema import stream_columns, table_columns
 
 _TEXT = {"type": "string"}
 _PROPERTIES: dict[str, Any] = {
@@ -121,6 +131,21 @@ def test_an_impossible_shaping_is_refused_with_a_remedy(write: str, shaping: dic
     assert message in str(refused.value)
     assert refused.value.remedy
     assert refused.value.stream == "users"
+
+
+def test_a_relay_has_no_table_whose_reserved_names_it_could_not_use() -> None:
+    stream = Stream(StreamId.of("users"), {"properties": _PROPERTIES})
+    planned = PlannedStream(
+        stream,
+        TableName("shop", "users"),
+        ReadMode.FULL_REFRESH,
+        WriteMode.APPEND,
+        shaping=Shaping(select=(("id",), ("email",)), renames=(("email", "_deleted"),)),
+        relay=RelayTarget(stream.id, PushMode.INSERT),
+    )
+    form = stream_columns(planned).record_form
+    assert form is not None
+    assert form.columns == ("id", "_deleted")
 
 
 def test_a_nested_key_must_be_covered_whole() -> None:
