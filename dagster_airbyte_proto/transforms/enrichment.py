@@ -216,6 +216,8 @@ class Enrichment:
         else:
             for reply in replies:
                 number = _member(reply, ROW_NUMBER)
+                if isinstance(number, float) and number.is_integer():  # As pandas writes it.
+                    number = int(number)
                 is_number = isinstance(number, int) and not isinstance(number, bool)
                 is_known = is_number and 0 <= number < len(positions)
                 yield int(positions[number]) if is_known else None

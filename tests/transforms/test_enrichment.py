@@ -64,9 +64,10 @@ def test_a_reply_with_no_number_and_no_key_belongs_to_no_row(key: tuple[str, ...
         _enriched(EnrichmentSpec(0, _CITY, key), _Answers(lambda _: [reply]))
 
 
-def test_a_whole_number_that_comes_back_as_a_float_is_the_same_key() -> None:
-    answers = _Answers(lambda row: [{"id": float(row["id"]), "city": "x"}])
-    assert _enriched(EnrichmentSpec(0, _CITY, ("id",)), answers).batch.num_rows == _BATCH.num_rows
+@pytest.mark.parametrize(("key", "field"), [(("id",), "id"), ((), ROW_NUMBER)])
+def test_a_whole_number_that_comes_back_as_a_float_finds_its_row(key: tuple[str, ...], field: str) -> None:
+    answers = _Answers(lambda row: [{field: float(row[field]), "city": "x"}])
+    assert _enriched(EnrichmentSpec(0, _CITY, key), answers).batch.num_rows == _BATCH.num_rows
 
 
 def test_without_the_number_replies_find_their_rows_by_a_key() -> None:
