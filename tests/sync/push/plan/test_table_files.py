@@ -152,7 +152,10 @@ def test_a_plan_outlives_a_compaction_and_an_expiry(
     later = "TIMESTAMP '2100-01-01 00:00:00'"
     table.sql(f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => {later}, retain_last => 1)")
     del table.options["rate"]
-    rest = table.contacts()
-    assert (rest.status, rest.resumed) == ("complete", stopped.acknowledged)
-    assert sorted(row["id"] for row in table.received()) == list(range(30))
+    # What was on its way at that moment may have arrived.
+    rest = table.contacts(retries_unknown=True)
+    assert (rest.status, rest.resumed) == ("complete", stopped.acknowledged), rest.error
+    received = [row["id"] for row in table.received()]
+    assert set(received) == set(range(30))
+    assert len(received) <= 30 + stopped.unknown
     assert table.tagged() == []
