@@ -209,10 +209,10 @@ class Enrichment:
             sent = [int(position) for row, position in enumerate(positions) if row not in unsent]
             yield from sent * len(replies) if self._spec.calls.rows == 1 else sent
         elif self._spec.key:
-            by_key = {_exact_key(key): int(positions[row]) for row, key in enumerate(self._keys(rows))}
+            by_key = {key: int(positions[row]) for row, key in enumerate(self._keys(rows))}
             for reply in replies:
                 key = tuple(_member(reply, name) for name in self._spec.key)
-                yield by_key.get(_exact_key(key)) if all(map(_may_be_key, key)) else None
+                yield by_key.get(key) if all(map(_may_be_key, key)) else None
         else:
             for reply in replies:
                 number = _member(reply, ROW_NUMBER)
@@ -304,9 +304,4 @@ def _may_be_key(part: Any) -> bool:
     2**53 on such a number may be that of another row."""
     if isinstance(part, float):
         return abs(part) < 2**53
-    return isinstance(part, int | str | None)
-
-
-def _exact_key(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A key by which rows can be looked up: Python takes True for 1."""
-    return (*key, *(isinstance(part, bool) for part in key))
+    return isinstance(part, int | str | None) and not isinstance(part, bool)  # Python takes True for 1.

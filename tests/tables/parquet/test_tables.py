@@ -187,7 +187,7 @@ def test_a_table_that_lost_a_file_refuses_by_its_name(tables: ParquetTables, tar
     with pytest.raises(TableError, match=f"{lost.name} is gone"):
         tables.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
     assert tables.find_load("l2", load) is None
-    # What has landed is not unknown, though its file is gone now: nobody is to send it again.
+    # Of what has landed the error says so, though its file is gone now: nobody is to send it again.
     with pytest.raises(CommitUnknown, match="The rows are committed"):
         tables.find_load("l1", load)
     tables.commit("l3", part(target, WriteMode.OVERWRITE, [{"id": 3, "name": "c"}]))
