@@ -16,7 +16,7 @@ from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
 from dagster_airbyte_proto.dagster_defs.push.translator import table_asset
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, SyncEnded
 from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
-from dagster_airbyte_proto.dagster_defs.step.table_queries import QueryableIOManager, TableQueries
+from dagster_airbyte_proto.dagster_defs.step.table_queries import TableQueries
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncStatus
@@ -55,8 +55,7 @@ class PushStep:
     ) -> None:
         self._context, self._pushed, self._background = context, pushed, background
         self._report_progress = report_progress
-        found = pushed.io_manager
-        self._queries = TableQueries(found) if isinstance(found, QueryableIOManager) else None
+        self._queries = TableQueries.of(pushed.io_manager)
 
     def events(self) -> PushEvents:
         """Raises dg.Failure where a stream is not complete, after the good ones. A step that is terminated yields these

@@ -10,7 +10,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.step import stream_metadata
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
-from dagster_airbyte_proto.dagster_defs.step.table_queries import QueryableIOManager, TableQueries
+from dagster_airbyte_proto.dagster_defs.step.table_queries import TableQueries
 from dagster_airbyte_proto.dagster_defs.tables import table_metadata
 from dagster_airbyte_proto.dagster_defs.tables.checks import CheckInput, check_results
 from dagster_airbyte_proto.dagster_defs.tables.table_metadata import RequestedMetadata, SyncedTable
@@ -35,9 +35,8 @@ class MaterializationBuilder:
         self._backfill = backfill
         self._requested = requested
         found = getattr(context.resources, definition.io_manager_key)
-        self._tables = found if isinstance(found, QueryableIOManager) else None
-        self._queries = TableQueries(self._tables) if self._tables else None
-        if any(requested) and self._tables is None:
+        self._queries = TableQueries.of(found)
+        if any(requested) and self._queries is None:
             raise ConfigError(
                 f"querying the tables of connection {definition.connection.name}",
                 f"the IO manager {definition.io_manager_key!r} is {type(found).__name__}, which answers no queries",
@@ -95,10 +94,10 @@ class MaterializationBuilder:
             return {}
 
     def _synced_table(self, committed: CommittedStream) -> SyncedTable | None:
-        if self._tables is None or self._queries is None or committed.planned is None or committed.is_relayed:
+        if self._queries is None or committed.planned is None or committed.is_relayed:
             return None
         return SyncedTable(
-            self._tables.sql_name(committed.table),
+            self._queries.tables.sql_name(committed.table),
             committed.planned,
             committed.sync_id,
             self._queries.query,
@@ -110,7 +109,7 @@ class MaterializationBuilder:
         checks, report = self._definition.checks, self._report(committed)
         if checks is None or committed.planned is None:
             return []
-        table = self._tables.sql_name(committed.table) if self._tables else report.table
+        table = self._queries.tables.sql_name(committed.table) if self._queries else report.table
         query = self._queries.query if self._queries else None
         policy = committed.planned.schema_policy
         inputs = CheckInput(committed.planned, report, table, policy, report.miscounts, query)

@@ -30,8 +30,13 @@ class TableQueries:
     """Queries tables for one step. After `ends_at` (monotonic) no query is waited for."""
 
     def __init__(self, tables: QueryableIOManager) -> None:
-        self._tables = tables
+        self.tables = tables
         self.ends_at: float | None = None
+
+    @classmethod
+    def of(cls, io_manager: object) -> "TableQueries | None":
+        """None for an IO manager whose tables cannot be queried."""
+        return cls(io_manager) if isinstance(io_manager, QueryableIOManager) else None
 
     def query(self, sql: str) -> "QueryResult":
         """Raises TableError where there is no answer in time."""
@@ -44,7 +49,7 @@ class TableQueries:
 
     def _answer(self, sql: str, answer: "Future[QueryResult]") -> None:
         try:
-            answer.set_result(self._tables.query(sql))
+            answer.set_result(self.tables.query(sql))
         except BaseException as error:
             answer.set_exception(error)
             if not isinstance(error, Exception):
