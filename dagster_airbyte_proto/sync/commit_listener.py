@@ -43,7 +43,8 @@ class CommitListener(Protocol):
 
     def committed(self, streams: Sequence[CommittedStream]) -> None:
         """Called by the thread that syncs, when the last load is in its tables and its states have not moved. It is
-        called once, but on executors again by each attempt that follows one which died after its call.
+        called once, but on executors again after a cut connection (while the first call may still go on), and by each
+        attempt that follows one which died after its call.
 
         If it raises, that load stays announced, and the next run of the connection ends it.
         """

@@ -4,7 +4,9 @@ It adds a `city` to each row, which it keeps by the state server under the row's
 is a multiple of 3, and twice to those whose id is one less. The credentials say how:
 
 - `dialect`: `packages`, or `seed`, the names of the specification.
-- `halts_at`, `dies_at`: the id of a row. `halt_status`: `error`, or `ok`, with which it ends well.
+- `halts_at`, `dies_at`: the id of a row. `halt_status`: `error`, or `ok`, with which it ends well. `halt_type`:
+  "" for a message without a type.
+- `greets`: it begins with the status `ok`, in a message without a type.
 - `replies_of`: it sends back this value in the place of the city.
 - `replies`: the number of replies to each row. `is_bare`: they have nothing but the city.
 - `notes`: a file, to which it writes the id of each row that it gets.
@@ -32,6 +34,8 @@ def main() -> None:
                 _say("spec", {"roles": ["enrichment"], "connectionCredentials": {"type": "object"}})
             case "enrichment-connect" | "start-enrichment":
                 config, options = payload["credentials"], payload["options"]
+                if config.get("greets"):
+                    print(json.dumps({"status": "ok", "message": "ready"}), flush=True)  # noqa: T201
                 _say("log", {"level": "info", "message": f"began by {message['type']} for {payload['syncId']}"})
             case "enrichment-request":
                 _enrich(payload["row"], config, options)
@@ -44,7 +48,11 @@ def _enrich(row: dict[str, Any], config: dict[str, Any], options: dict[str, Any]
             file.write(f"{number}\n")
     if number == config.get("halts_at") and _has_turn(config):
         status = config.get("halt_status", "error")
-        _say("halt", {"status": status, "message": "no more credits"})
+        halt = {"status": status, "message": "no more credits"}
+        if config.get("halt_type") == "":
+            print(json.dumps(halt), flush=True)  # noqa: T201
+        else:
+            _say("halt", halt)
         sys.exit(0 if status == "ok" else 1)
     if number == config.get("dies_at") and _has_turn(config):
         os._exit(7)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.protocols.destination import StreamResult
-from dagster_airbyte_proto.protocols.events import ErrorEvent, PlainLine
-from dagster_airbyte_proto.protocols.syncmaven.messages import line, reply
+from dagster_airbyte_proto.protocols.events import ErrorEvent
+from dagster_airbyte_proto.protocols.syncmaven.messages import UntypedOk, line, reply
 
 _COUNTED = {"received": 10, "success": 8, "failed": 2}
 
@@ -28,7 +28,7 @@ def test_rows_that_failed_are_counted_wherever_a_result_says_so(payload: dict[st
     assert reply(line("stream-result", payload)) == result
 
 
-def test_a_word_without_a_type_ends_no_enrichment_unless_it_is_an_error() -> None:
+def test_a_word_without_a_type_is_a_halt_of_an_enrichment_if_it_is_an_error_and_may_be_one_if_not() -> None:
     ready, broken = b'{"status":"ok","message":"ready"}', b'{"status":"error","message":"broken"}'
-    assert isinstance(reply(ready, may_halt=False), PlainLine)
+    assert reply(ready, may_halt=False) == UntypedOk("ready")
     assert isinstance(reply(broken, may_halt=False), ErrorEvent)

@@ -1,6 +1,7 @@
 """The step of a push: runs it beside the step's thread, and turns its report into Dagster's events."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -63,10 +64,8 @@ class PushStep:
         waiting = PushWait(self._background, self._report_progress)
         try:
             report = waiting.report()
-            if self._queries is not None:
-                self._queries.ends_at = waiting.ends_at
             if report is not None:
-                yield from self._events_of(report)
+                yield from self._events_of(report, waiting)
             if waiting.is_interrupted:
                 raise cancelled_push(self._pushed.connection.name)
             if report is not None:
@@ -75,23 +74,42 @@ class PushStep:
             if not self._background.stop(_STOP_SECONDS):
                 self._context.log.warning("The push is still running. The next one goes on with what it leaves.")
 
-    def _events_of(self, report: PushReport) -> PushEvents:
+    def _events_of(self, report: PushReport, waiting: "PushWait") -> PushEvents:
+        """An interrupt bounds the queries of the streams that are left. A second one ends them."""
         for warning in report.warnings:
             self._context.log.warning(warning)
         for note in report.notes:
             self._context.log.info(note)
-        for key, stream in self._pushed.streams.items():
-            pushed = report.streams.get(str(stream))
-            if pushed is None:
-                continue
+        streams = deque((key, each) for key, each in self._pushed.streams.items() if str(each) in report.streams)
+        try:
+            self._bound_queries(waiting)
+            yield from self._stream_events(report, streams)
+        except _INTERRUPTS:
+            waiting.interrupt()
+            with suppress(*_INTERRUPTS):
+                self._bound_queries(waiting)
+                yield from self._stream_events(report, streams)
+
+    def _bound_queries(self, waiting: "PushWait") -> None:
+        if self._queries is not None:
+            self._queries.ends_at = waiting.ends_at
+
+    def _stream_events(self, report: PushReport, streams: deque[tuple[dg.AssetKey, StreamId]]) -> PushEvents:
+        """Takes a stream from the list before its event is yielded. Can be called again after an interrupt."""
+        while streams:
+            key, stream = streams[0]
+            pushed = report.streams[str(stream)]
             if pushed.status is SyncStatus.COMPLETE:
-                yield self._materialization(key, report, pushed)
+                event = self._materialization(key, report, pushed)
+                streams.popleft()
+                yield event
                 if self._pushed.definition.records_tables:
                     record_table(self._context, key, self._pushed.connection.name, stream, pushed)
             else:
                 # Not a materialization: with one, Dagster's re-execution from failure would skip the stream.
                 metadata = push_metadata(report, pushed, self._upstream(key))
                 self._context.log_event(dg.AssetObservation(key, description=pushed.error, metadata=metadata))
+                streams.popleft()
 
     def _materialization(
         self, key: dg.AssetKey, report: PushReport, pushed: PushedStreamReport
@@ -135,6 +153,10 @@ class PushWait:
     def is_interrupted(self) -> bool:
         return self.ends_at is not None
 
+    def interrupt(self) -> None:
+        """Has the step end, if it is not ending yet."""
+        self.ends_at = self.ends_at or time.monotonic() + _DRAIN_SECONDS
+
     def report(self) -> PushReport | None:
         """Returns the report; None if the step was interrupted, and the push did not end in time. Raises dg.Failure for
         an error of the push."""
@@ -145,10 +167,10 @@ class PushWait:
                 ended = self._ended(_POLL_SECONDS)
                 self._report_progress()
         except _INTERRUPTS:
-            self.ends_at = time.monotonic() + _DRAIN_SECONDS
+            self.interrupt()
             self._background.cancel()
             with suppress(*_INTERRUPTS):  # a second interrupt ends the drain at once
-                ended = ended or self._drained(self.ends_at)  # it may have ended while its progress was reported
+                ended = ended or self._drained()  # it may have ended while its progress was reported
         if ended is None or (ended.error is not None and self.is_interrupted):
             return None
         with failing_the_step():
@@ -157,9 +179,9 @@ class PushWait:
         report: PushReport | None = ended.report
         return report
 
-    def _drained(self, ends_at: float) -> SyncEnded[PushReport] | None:
+    def _drained(self) -> SyncEnded[PushReport] | None:
         ended: SyncEnded[PushReport] | None = None
-        while ended is None and (left := ends_at - time.monotonic()) > 0:
+        while ended is None and self.ends_at is not None and (left := self.ends_at - time.monotonic()) > 0:
             ended = self._ended(min(left, _POLL_SECONDS))
         return ended
 

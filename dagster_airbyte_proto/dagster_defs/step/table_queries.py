@@ -45,6 +45,8 @@ class TableQueries:
         try:
             return answer.result(None if self.ends_at is None else max(0.0, self.ends_at - time.monotonic()))
         except TimeoutError:
+            if answer.done():  # the query's own error
+                raise
             raise TableError("querying a table", "the step was terminated before it answered") from None
 
     def _answer(self, sql: str, answer: "Future[QueryResult]") -> None:

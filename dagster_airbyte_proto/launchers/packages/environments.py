@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from importlib.metadata import distributions
 from pathlib import Path
@@ -25,9 +24,9 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.errors import ConfigError, StagingError
-from dagster_airbyte_proto.launchers.packages.installer_process import InstallerWatch, run_installer
+from dagster_airbyte_proto.launchers.packages.installer_process import InstallerWatch, locked_build, run_installer
 from dagster_airbyte_proto.launchers.packages.interpreters import find_matching_python, find_python, find_uv
-from dagster_airbyte_proto.launchers.packages.linked_builds import LOCK_FILE, build_and_link, hold_lock, lock_of_build
+from dagster_airbyte_proto.launchers.packages.linked_builds import LOCK_FILE, build_and_link, lock_of_build
 from dagster_airbyte_proto.launchers.packages.package_locks import has_all_hashes, lock_of_pip_report
 from dagster_airbyte_proto.launchers.permissions import build_environment
 
@@ -192,9 +191,8 @@ def _ensured(
             on_notice(f"installing {package} into its own environment (only once){on_python}")
         try:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with hold_lock(lock_of_build(link)) as lock:
+            with locked_build(lock_of_build(link), str(package), on_notice) as watch:
                 if not is_complete(link):
-                    watch = InstallerWatch(str(package), lock, on_notice, time.monotonic())
                     installer = _Installer(interpreter, version, find_uv(), pins, needed_python, watch)
                     build_and_link(link, lambda folder: installer.install(package, folder))
         except OSError as error:

@@ -1,18 +1,24 @@
-"""Runs an installer. It holds the lock of its build also if it is orphaned, and tells a person who waits how long it
-takes. Whoever stops waiting ends it, with all that it started; one that hangs is ended after an hour."""
+"""Runs an installer under the lock of its build, which it holds also if it is orphaned. A person who waits sees how
+long it takes. Whoever stops waiting ends it, with all that it started.
+
+One that hangs is ended after an hour. If it was orphaned, nobody ends it, and whoever waits for its lock gives up after
+an hour.
+"""
 
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.launchers.packages.environment_use import locks_alone
 
 _NOTICE_SECONDS = 5.0
+_POLL_SECONDS = 0.2
 _LIMIT_SECONDS = 3600.0  # Packages that are compiled were seen to take half of it.
 
 
@@ -27,6 +33,17 @@ class InstallerWatch(NamedTuple):
     def notice_time(self) -> None:
         if self.on_notice is not None:
             self.on_notice(f"installing {self.package}: {time.monotonic() - self.started:.0f} s")
+
+
+@contextmanager
+def locked_build(path: Path, package: str, on_notice: Callable[[str], None] | None) -> Iterator[InstallerWatch]:
+    """Waits for the lock of a build, and holds it. Raises ConnectorError if whoever holds it does not end."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _wait_for_lock(descriptor, path, InstallerWatch(package, descriptor, on_notice, time.monotonic()))
+        yield InstallerWatch(package, descriptor, on_notice, time.monotonic())
+    finally:
+        os.close(descriptor)
 
 
 def run_installer(
@@ -52,6 +69,23 @@ def run_installer(
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
             raise
+
+
+def _wait_for_lock(descriptor: int, path: Path, watch: InstallerWatch) -> None:
+    noticed_at = watch.started
+    while not locks_alone(descriptor):
+        now = time.monotonic()
+        if now - watch.started > _LIMIT_SECONDS:
+            raise ConnectorError(
+                f"installing {watch.package}",
+                f"another process has been installing it for {_LIMIT_SECONDS:,.0f} s",
+                remedy=f"Does it hang? `fuser {path}` names it. Once it has ended, running again is safe.",
+                retryable=True,
+            )
+        if now - noticed_at > _NOTICE_SECONDS:
+            noticed_at = now
+            watch.notice_time()
+        time.sleep(_POLL_SECONDS)
 
 
 def _hangs(command: Sequence[str], watch: InstallerWatch) -> ConnectorError:

@@ -5,7 +5,6 @@ symbolic link with its real name is moved into place, atomically. So a name that
 readers need no lock.
 """
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -45,17 +44,6 @@ def build_and_link(link: Path, install: Callable[[Path], None]) -> None:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-@contextmanager
-def hold_lock(path: Path) -> Iterator[int]:
-    """Waits for the lock, and gives its descriptor: a program that inherits it holds the lock until it ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class SyncmavenDestination:
                 yield CheckEvent(True, "")
             elif verb is Verb.CHECK and isinstance(event, ErrorEvent):
                 yield CheckEvent(False, event.summary)
-            elif not isinstance(event, StreamResult | messages.EnrichedRow):
+            elif not isinstance(event, StreamResult | messages.EnrichmentReply):
                 yield event
 
     def spec_from_message(self, message: Mapping[str, Any]) -> SpecEvent:
@@ -143,7 +143,7 @@ class SyncmavenDestination:
 
     def reply(self, line: bytes) -> Echo | StreamResult | Event:
         found = messages.reply(line)
-        if isinstance(found, messages.EnrichedRow):
+        if isinstance(found, messages.EnrichmentReply):
             return LogEvent(LogLevel.WARN, "the destination sent an enriched row, which nobody had asked for")
         return found
 

@@ -35,7 +35,7 @@ def opening_line(
     return messages.line(kind, payload)
 
 
-def reply(text: bytes) -> messages.EnrichedRow | StreamResult | Event:
+def reply(text: bytes) -> messages.EnrichmentReply | StreamResult | Event:
     """Returns what one line of its output says. Never raises.
 
     A halt is an error, for whatever reason: a row without a reply is dropped, and those that it did not get to have

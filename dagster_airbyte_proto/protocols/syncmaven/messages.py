@@ -38,6 +38,15 @@ class EnrichedRow(NamedTuple):
     row: bytes
 
 
+class UntypedOk(NamedTuple):
+    """A line of an enrichment with the status "ok" and without a type: a halt, or only a greeting."""
+
+    message: str
+
+
+EnrichmentReply = EnrichedRow | UntypedOk
+
+
 class _EnrichedPayload(msgspec.Struct):
     row: msgspec.Raw
 
@@ -65,10 +74,10 @@ def line(kind: str, payload: Mapping[str, Any] | None = None, **beside: str) -> 
     return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def reply(text: bytes, *, may_halt: bool = True) -> StreamResult | EnrichedRow | Event:
+def reply(text: bytes, *, may_halt: bool = True) -> StreamResult | EnrichmentReply | Event:
     """Returns what one line of a connector's output says. Never raises.
 
-    Unless the connector `may_halt`, a halt is an error, whatever status it has. Without a type, "ok" is none then.
+    Unless the connector `may_halt`, a halt is an error, whatever status it has; without a type, "ok" may be none then.
     """
     if b'"enrichment-re' in text and (row := _enriched_row(text)) is not None:
         return EnrichedRow(row)
@@ -80,7 +89,9 @@ def reply(text: bytes, *, may_halt: bool = True) -> StreamResult | EnrichedRow |
         return PlainLine(text)
     kind, payload = message.get("type"), message.get("payload")
     body = payload if isinstance(payload, dict) else message
-    if kind is None and body.get("status") in (("ok", "error") if may_halt else ("error",)):
+    if kind is None and body.get("status") in ("ok", "error"):
+        if body["status"] == "ok" and not may_halt:
+            return UntypedOk(str(body.get("message") or "ok"))
         kind = "halt"  # The packages' own definition allows a halt without a type.
     if not isinstance(kind, str):
         return PlainLine(text)

@@ -82,10 +82,6 @@ class Channel:
         self._syncs[token] = sync
         return Access(self._host, self._listener.getsockname()[1], token, self._identity.certificate)
 
-    def dismiss(self, access: Access) -> None:
-        """Answers no further call of a sync."""
-        self._syncs.pop(access.token, None)
-
     def _accept(self) -> None:
         while True:
             try:

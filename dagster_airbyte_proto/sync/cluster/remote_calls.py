@@ -25,7 +25,8 @@ _ONCE = frozenset((("store", "acquire"), ("tables", "commit")))
 
 
 class Access(NamedTuple):
-    """All that a task needs to reach its driver. The token is good for one sync, and ends with it."""
+    """All that a task needs to reach its driver. The token is good for one sync, and ends with those that were started
+    beside it: a task that starts anew has to hear that its sync has ended."""
 
     host: str
     port: int
@@ -80,7 +81,7 @@ class DriverLink:
     def call(self, target: str, methods: RemoteMethods, name: str, arguments: bytes) -> Any:
         """Calls a method on the driver. Raises what it raised there, and StateUnavailable without an answer."""
         request = encoded(RemoteCall(target, name, arguments))
-        deadline = time.monotonic() + _RETRY_FOR_SECONDS
+        deadline: float | None = None
         while True:
             try:
                 connection = self._connected()
@@ -89,6 +90,8 @@ class DriverLink:
                 break
             except OSError as error:
                 self._drop()
+                # From the first error on: the driver may think about a call for as long as it likes.
+                deadline = deadline or time.monotonic() + _RETRY_FOR_SECONDS
                 # A driver listens for as long as its tasks run: one that refuses is gone.
                 is_gone = isinstance(error, ConnectionRefusedError)
                 if is_gone or (target, name) in _ONCE or time.monotonic() > deadline:

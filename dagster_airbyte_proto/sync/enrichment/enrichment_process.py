@@ -90,6 +90,7 @@ class EnrichmentProcess:
         self._output = ConnectorOutput(connector, enrichment.reply)
         self._rows: list[bytes] = []
         self._bytes = self._sent = self._received = 0
+        self._last_word: str | None = None  # an "ok" after the last row
         self._hang_seconds = connector.connection.connector.timeouts.result_seconds or _HANG_SECONDS
 
     def replies(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[bytes]]:
@@ -113,6 +114,11 @@ class EnrichmentProcess:
             raise self._failure(report.how_it_ended_and_why if report else "it closed its output and did not end")
         if self._exchange.is_one_at_a_time and self._received != self._sent:
             raise self._failure(f"it sent {self._received:,} replies to {self._sent:,} rows")
+        if self._last_word is not None and self._received < self._sent:
+            raise self._failure(
+                f"it ended with the status ok ({self._last_word}), and sent {self._received:,} replies to"
+                f" {self._sent:,} rows: what it prints besides its messages belongs on stderr"
+            )
         yield self._taken()
 
     def _lines(self, batch: pa.RecordBatch) -> Iterator[tuple[bytes | memoryview, int]]:
@@ -188,6 +194,9 @@ class EnrichmentProcess:
                 self._rows.append(found.row)
                 self._bytes += len(found.row)
                 self._received += 1
+                self._last_word = None
+            elif isinstance(found, messages.UntypedOk):
+                self._last_word = found.message
             else:
                 self._output.skip(type(found).__name__)
         if self._output.error is not None:

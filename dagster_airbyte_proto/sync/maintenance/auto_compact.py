@@ -48,8 +48,8 @@ def auto_compact(engine: Engine, due: Iterable[TableName], log: RunLog, cancel: 
             break
         if done.error is not None:
             is_unknown = isinstance(done.error, CommitUnknown)
-            what = "may have been compacted or not" if is_unknown else "could not be compacted, and is as it was"
-            warnings.append(f"table {name} {what}: {done.error}")
+            what = "may have been compacted or not" if is_unknown else "could not be compacted"
+            warnings.append(f"table {name} {what}, and has the same rows: {done.error}")
         elif done.compacted is not None and (done.compacted.rewritten_files or done.compacted.removed_delete_files):
             files, into = done.compacted.rewritten_files, done.compacted.written_files
             log.write("NOTE", f"table {name} was compacted: {files} files into {into}")

@@ -10,10 +10,16 @@ from py4j.java_gateway import JavaMember
 from py4j.protocol import STATIC_PREFIX
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.tables.iceberg.log import FullTableLog
 from dagster_airbyte_proto.tables.only_writer import only_writer
-from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS, first_line, lacks_table
+from dagster_airbyte_proto.tables.spark.jvm.errors import (
+    NO_OUTCOME,
+    SESSION_ERRORS,
+    failure_of,
+    first_line,
+    lacks_table,
+)
 from dagster_airbyte_proto.tables.spark.jvm.java_values import use_session
 
 _LOG = msgspec.json.Decoder(FullTableLog)
@@ -82,11 +88,16 @@ def _table_cache(session: SparkSession) -> Any:
 
 
 @contextmanager
-def table_errors(doing: str) -> Iterator[None]:
-    """Raises Java's exceptions as TableError, with the first line of their message."""
+def table_errors(doing: str, *, commits: bool = False) -> Iterator[None]:
+    """Raises Java's exceptions as TableError, with the first line of their message.
+
+    If the block `commits`, an error that leaves open whether it did is CommitUnknown.
+    """
     try:
         yield
     except SESSION_ERRORS as error:
         if lacks_table(error):
             raise TableError(doing, "there is no such table", remedy="Was it dropped, or renamed?") from error
+        if commits and failure_of(error) in NO_OUTCOME:
+            raise CommitUnknown(doing, first_line(error)) from error
         raise TableError(doing, first_line(error)) from error

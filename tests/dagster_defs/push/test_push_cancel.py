@@ -2,15 +2,21 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
 
+from dagster_airbyte_proto import ConnectorResource, push_assets
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.push import step
+from dagster_airbyte_proto.dagster_defs.push.push_checks import push_check_results
 from dagster_airbyte_proto.dagster_defs.push.step import PushWait
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
 from dagster_airbyte_proto.sync.push.report import PushReport
 from dagster_airbyte_proto.sync.report import SyncStatus
+from tests.dagster_defs.support.folder_shop import FolderIOManager
 from tests.dagster_defs.support.push_process import PushProcess
 from tests.dagster_defs.support.shop_runs import Run, terminate
 from tests.dagster_defs.support.step_process import opened
@@ -71,3 +77,34 @@ def test_a_push_that_ended_when_the_interrupt_came_is_reported() -> None:
 
     waiting: PushWait = PushWait(BackgroundSync(lambda _cancel, _listener: REPORT), interrupted)
     assert (waiting.report(), waiting.is_interrupted) == (REPORT, True)
+
+
+def test_a_push_whose_checks_are_interrupted_is_recorded_and_not_tried_again(
+    quick_folder: Path, dagster_instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(1)])
+    calls = []
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise dg.DagsterExecutionInterruptedError
+        return push_check_results(*arguments)
+
+    monkeypatch.setattr(step, "push_check_results", interrupted)
+
+    @push_assets(connection=Connection.from_file(table.connection_file()), retry_policy=dg.RetryPolicy(max_retries=1))
+    def crm(context: dg.AssetExecutionContext, connector: ConnectorResource) -> Iterator[dg.MaterializeResult[None]]:
+        yield from connector.push(context)
+
+    resources = {
+        "connector": ConnectorResource(home=str(table.home)),
+        "io_manager": FolderIOManager(warehouse=str(table.home / "warehouse")),
+    }
+    result = dg.materialize([crm], resources=resources, instance=dagster_instance, raise_on_error=False)
+    [event] = result.get_asset_materialization_events()
+    assert event.asset_key == dg.AssetKey(["crm", "contacts"])
+    [failure] = result.get_step_failure_events()
+    assert "was cancelled" in str(failure.step_failure_data.user_failure_data)
+    assert len(calls) == 2

@@ -14,12 +14,9 @@ from dagster_airbyte_proto.model import TableName
 
 
 class SlowTables:
-    def __init__(self) -> None:
-        self.answers = threading.Event()
-
-    def query(self, sql: str) -> NoReturn:
-        self.answers.wait()
-        raise TableError("querying a table", sql)
+    def query(self, sql: str) -> NoReturn:  # noqa: ARG002 - answers nothing
+        threading.Event().wait()
+        raise AssertionError
 
     def sql_name(self, table: TableName) -> str:
         return str(table)
@@ -37,8 +34,16 @@ def test_a_terminated_step_waits_for_no_answer_nor_does_its_process() -> None:
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
 
 
-def test_the_error_of_a_query_is_that_of_its_table() -> None:
-    tables = SlowTables()
-    tables.answers.set()
-    with pytest.raises(TableError, match="select 1"):
-        TableQueries(tables).query("select 1")
+class FailingTables(SlowTables):
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def query(self, sql: str) -> NoReturn:  # noqa: ARG002 - fails whatever it is
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [TableError("querying a table", "it is gone"), TimeoutError("the session")])
+def test_the_error_of_a_query_is_that_of_its_table(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised:
+        TableQueries(FailingTables(error)).query("select 1")
+    assert raised.value is error

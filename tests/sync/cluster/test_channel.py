@@ -3,6 +3,7 @@
 import socket
 import ssl
 import threading
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,7 +67,7 @@ def test_a_wrong_token_or_a_dead_one_is_not_answered(serving: Serving) -> None:
         wrong.doubled(1)
     stub = serving.link(access).stub("it", Answering)
     assert stub.doubled(1) == 2
-    serving.channel.dismiss(access)
+    serving.channel.__exit__(None, None, None)
     with pytest.raises(StateUnavailable):
         stub.doubled(1)
     assert target.calls == 1
@@ -123,6 +124,21 @@ def test_a_call_without_an_answer_is_repeated_unless_it_may_have_had_an_effect(
     with pytest.raises(StateUnavailable, match="it does not answer: cut"):
         stub.doubled(2)
     until(lambda: target.calls == 3, "the third call")
+
+
+def test_a_call_that_was_cut_after_a_long_time_is_made_again(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [ConnectionResetError("cut")]
+
+    def receive(*arguments: Any) -> bytes:
+        if failures:
+            now = time.monotonic()
+            monkeypatch.setattr(remote_calls.time, "monotonic", lambda: now + 40)
+            raise failures.pop()
+        return kept(*arguments)
+
+    kept = frames.receive_frame
+    monkeypatch.setattr(remote_calls, "receive_frame", receive)
+    assert serving.stub(Answering(), Answering).doubled(2) == 4
 
 
 def test_a_commit_without_an_answer_is_unknown(serving: Serving) -> None:

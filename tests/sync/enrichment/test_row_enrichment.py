@@ -88,6 +88,7 @@ def test_columns_that_do_not_come_back_are_null_and_others_are_left_out(tmp_path
     [
         ({"halts_at": 4}, "no more credits", ConnectorError),
         ({"halts_at": 4, "halt_status": "ok"}, "no more credits", ConnectorError),
+        ({"halts_at": 4, "halt_type": ""}, "no more credits", ConnectorError),
         ({"dies_at": 4}, "exited with code 7", ConnectorError),
         ({"replies_of": {"x": 1}}, "does not fit the schema of the new rows", ProtocolViolation),
     ],
@@ -97,6 +98,15 @@ def test_a_partition_fails_with_its_process(
 ) -> None:
     with pytest.raises(kind, match=error):
         enriched(tmp_path, *range(1, 2000 if kind is ConnectorError else 20), **config)
+
+
+def test_rows_after_a_halt_without_a_type_are_not_dropped(tmp_path: Path) -> None:
+    halt = {"halts_at": 4, "halt_status": "ok", "halt_type": ""}
+    with pytest.raises(
+        ConnectorError, match=r"ended with the status ok \(no more credits\), and sent 3 replies to 5 rows"
+    ):
+        enriched(tmp_path, 1, 2, 3, 4, 5, **halt)
+    assert [row["id"] for row in enriched(tmp_path, 3, 4, 5, 6, greets=True)] == [4, 5, 5]
 
 
 def test_a_row_that_json_cannot_carry_fails_with_its_path(tmp_path: Path) -> None:

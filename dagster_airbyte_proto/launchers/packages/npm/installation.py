@@ -17,7 +17,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +25,8 @@ import msgspec
 
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.errors import ConfigError, StagingError
-from dagster_airbyte_proto.launchers.packages.installer_process import InstallerWatch, run_installer
-from dagster_airbyte_proto.launchers.packages.linked_builds import LOCK_FILE, build_and_link, hold_lock, lock_of_build
+from dagster_airbyte_proto.launchers.packages.installer_process import InstallerWatch, locked_build, run_installer
+from dagster_airbyte_proto.launchers.packages.linked_builds import LOCK_FILE, build_and_link, lock_of_build
 from dagster_airbyte_proto.launchers.packages.npm.node import Node, find_node, find_npm
 from dagster_airbyte_proto.launchers.packages.npm.version_ranges import is_in_range
 from dagster_airbyte_proto.launchers.permissions import npm_environment
@@ -209,9 +208,8 @@ def ensure_npm_package(
         npm = find_npm()
         try:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with hold_lock(lock_of_build(link)) as lock:
+            with locked_build(lock_of_build(link), str(package), on_notice) as watch:
                 if not is_installed(link):
-                    watch = InstallerWatch(str(package), lock, on_notice, time.monotonic())
                     kept_lock = cache.resolve() / f"{kind}.{_NPM_LOCK}"
                     installer = _Installer(node, npm, kept_lock, install_scripts, watch)
                     build_and_link(link, lambda folder: installer.install(package, folder))

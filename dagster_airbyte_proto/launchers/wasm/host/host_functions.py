@@ -36,6 +36,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.component.wit_types import Tagged
 from dagster_airbyte_proto.protocols.rapidbyte.grants import HostRule
 from dagster_airbyte_proto.protocols.rapidbyte.messages import ProvedPosition
 from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ErrorCategory
+from dagster_airbyte_proto.protocols.raw_json import exact_number
 
 MAX_REJECTED = 10_000
 _MAX_TEXT = 64 << 10
@@ -45,7 +46,7 @@ _MAX_VALUE_BYTES = 1 << 20
 _MAX_RECORD_CHARACTERS = 1 << 20
 _MAX_PUTS = 10_000
 _MAX_SCOPE_CHARACTERS = 4 << 20
-_OBJECT = msgspec.json.Decoder(dict[str, Any])
+_OBJECT = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number)
 
 
 class HostFunctions:

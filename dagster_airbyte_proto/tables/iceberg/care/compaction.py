@@ -58,7 +58,7 @@ class Compaction:
     def compact(self) -> CompactionResult:
         """Commits both changes, and tries again after conflicts. Raises TableError if conflicts do not end."""
         done, doing = CompactionResult(), f"compacting table {self._table}"
-        with table_errors(doing):
+        with table_errors(doing, commits=True):
             for attempt in range(1, _ATTEMPTS + 1):
                 done = done._replace(attempts=attempt)
                 try:

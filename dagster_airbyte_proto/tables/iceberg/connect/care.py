@@ -32,7 +32,7 @@ class RemoteIcebergCare(IcebergFacts):
 
     def compact(self, name: TableName) -> CompactionResult:
         doing = f"compacting table {name}"
-        with table_errors(doing):
+        with table_errors(doing, commits=True):
             table = self._open(self._qualified(name))
             deletes = self._delete_files(name)
             strategy = "sort" if table.is_sorted else "binpack"
