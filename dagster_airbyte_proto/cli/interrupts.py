@@ -29,7 +29,9 @@ def terminable() -> Iterator[None]:
 
 
 @contextmanager
-def cancelling(cancel: threading.Event, is_reading: Callable[[], bool]) -> Iterator[None]:
+def cancelling(
+    cancel: threading.Event, is_reading: Callable[[], bool], kept: str = "complete loads are committed"
+) -> Iterator[None]:
     """Sets `cancel` at the first signal; before the connector is read there is nothing to commit, so it raises
     KeyboardInterrupt too. The second signal ends the process at once."""
     first: float | None = None
@@ -42,7 +44,7 @@ def cancelling(cancel: threading.Event, is_reading: Callable[[], bool]) -> Itera
             return
         first = time.monotonic()
         cancel.set()
-        _write("stopping: complete loads are committed (press again to stop at once)")
+        _write(f"stopping: {kept} (press again to stop at once)")
         if not is_reading():
             raise KeyboardInterrupt
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.loads.load import TransformState
-from dagster_airbyte_proto.model import PushMode, StreamId
+from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 
 
 class PlanFile(msgspec.Struct, frozen=True):
@@ -153,6 +153,11 @@ class Delivery(NamedTuple):
     def unknown(self) -> int:
         """The rows of which nobody knows whether the destination has them."""
         return max(0, self.announced - self.acknowledged)
+
+    @property
+    def undecided(self) -> int:
+        """The unknown rows on which a person has to decide: sent again, they might be there twice."""
+        return 0 if self.plan.mode in IDEMPOTENT else self.unknown
 
 
 class PushPosition(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""`push` and `push rejected`. Slow modules are imported when a command runs; see call.py."""
+"""`push`, `push rejected` and `push unknown`. Slow modules are imported when a command runs; see call.py."""
 
 import threading
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from dagster_airbyte_proto.cli.output import Answer, Grid, counted
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import progress_view
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import StreamId
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.push.push_context import PushRequest
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("stream", "status", "from", "added", "changed", "removed", "sent", "acknowledged")
 _COLUMNS_IF_NOT_ZERO = ("rejected", "unknown", "unchanged")
+_MOST_LISTED = 10_000
 
 
 @command_in(program, "push")
-@click.argument("words", metavar="C | rejected C", nargs=-1, required=True)
+@click.argument("words", metavar="C | rejected C | unknown C", nargs=-1, required=True)
 @click.option("--streams", metavar="A,B", help="Only these streams of the connection.")
 @click.option("--plan", "only_plans", is_flag=True, help="Send nothing: show how many rows would go, with samples.")
 @click.option(
@@ -32,6 +34,11 @@ _COLUMNS_IF_NOT_ZERO = ("rejected", "unknown", "unchanged")
 @click.option("--full", is_flag=True, help="Take nothing for delivered: send all rows again.")
 @click.option("--retry-rejected", is_flag=True, help="Send the rejected rows again.")
 @click.option("--retry-unknown", is_flag=True, help="Send the rows again of which nobody knows whether they arrived.")
+@click.option(
+    "--unknown-landed",
+    metavar="N|all",
+    help="Of these rows the first N have arrived, or all: they count as delivered, and only the others are sent again.",
+)
 @partition_options
 def push(
     call: Call,
@@ -42,21 +49,24 @@ def push(
     full: bool,
     retry_rejected: bool,
     retry_unknown: bool,
+    unknown_landed: str | None,
     partition: str | None,
     window: tuple[str, ...],
 ) -> Answer:
     """Pushes rows of tables to a destination: what is new, changed or gone since the last time.
 
-    `push rejected C` lists the rows that were refused, with the reasons.
+    `push rejected C` lists the rows that were refused, with the reasons, and `push unknown C` those of which nobody
+    knows whether they arrived.
     """
-    if len(words) == 2 and words[0] == "rejected":
-        return _rejected(call, words[1])
+    if len(words) == 2 and words[0] in _LISTS:
+        return _LISTS[words[0]](call, words[1])
     if len(words) != 1:
-        raise click.UsageError("name one connection file, or `rejected` and one")
-    from dagster_airbyte_proto.sync.push.push_context import PushRequest
+        raise click.UsageError("name one connection file, or `rejected` or `unknown` and one")
+    from dagster_airbyte_proto.sync.push.push_context import PushRequest, landed_of
 
+    landed = landed_of(unknown_landed) if unknown_landed is not None else None
     part = partition_slice(partition, window)
-    request = PushRequest(stream_names(streams), only_plans, sample, full, retry_rejected, retry_unknown, part)
+    request = PushRequest(stream_names(streams), only_plans, sample, full, retry_rejected, retry_unknown, part, landed)
     return _push(call, words[0], request)
 
 
@@ -69,7 +79,7 @@ def _push(call: Call, connection_file: str, request: "PushRequest") -> Answer:
     with (
         call.engine() as engine,
         progress_view(connection.name, is_verbose=call.is_verbose) as watcher,
-        cancelling(cancel, lambda: True),
+        cancelling(cancel, lambda: True, "what is acknowledged is kept"),
     ):
         report = push_connection(engine, connection, request, RunOptions(cancel, watcher))
     code = {"complete": 0, "cancelled": CANCELLED}.get(report.status.value, 1)
@@ -81,7 +91,7 @@ def _rejected(call: Call, connection_file: str) -> Answer:
 
     Without such a table only those of the last push are known, by their places in it.
     """
-    from dagster_airbyte_proto.model import BY_KEY, StreamId
+    from dagster_airbyte_proto.model import BY_KEY
     from dagster_airbyte_proto.sync.push.delivered_table import REJECTED, delivered_table_name
     from dagster_airbyte_proto.tables.sql_names import qualified
 
@@ -111,6 +121,36 @@ def _rejected(call: Call, connection_file: str) -> Answer:
                 shown = ["reason", "rejected_at", "row"]
                 parts.append(Grid(shown, [[each[column] for column in shown] for each in found]))
     return Answer({"connection": connection.name, "rejected": value}, tuple(parts))
+
+
+def _unknown(call: Call, connection_file: str) -> Answer:
+    """Lists the rows that were sent and not acknowledged, and on which a person has to decide."""
+    from dagster_airbyte_proto.sync.push.unknown_rows import unknown_rows
+
+    connection = call.open(connection_file)
+    if connection.push is None:
+        raise ConfigError(f"listing the unknown rows of connection {connection.name}", "it has no `push`")
+    parts: list[str | Grid] = []
+    value: dict[str, dict[str, Any]] = {}
+    with call.engine() as engine:
+        deliveries = engine.store.deliveries(connection.name)
+        for name in connection.push:
+            delivery = deliveries.get(StreamId.of(name))
+            count, found = 0, []
+            if delivery is not None and (count := delivery.undecided):
+                found = unknown_rows(delivery, engine.tables.storage, _MOST_LISTED)
+            rows = [{"number": each.number, "removed": each.is_removal, "row": each.values} for each in found]
+            value[name] = {"count": count, "rows": rows}
+            parts.append(f"{name}: {counted(count, 'row')} sent and not acknowledged")
+            if found:
+                shown = [[each.number, f"{each.values}{' (removed)' if each.is_removal else ''}"] for each in found]
+                parts.append(Grid(["number", "row"], shown, counts=["number"]))
+            if len(found) < count:
+                parts.append(f"and {counted(count - len(found), 'row')} more")
+    return Answer({"connection": connection.name, "unknown": value}, tuple(parts))
+
+
+_LISTS = {"rejected": _rejected, "unknown": _unknown}
 
 
 def report_parts(report: "PushReport") -> list[str | Grid]:

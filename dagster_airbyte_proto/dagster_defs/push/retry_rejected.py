@@ -25,7 +25,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import BY_KEY
 from dagster_airbyte_proto.sync.commit_listener import CommitListener
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
-from dagster_airbyte_proto.sync.push.push_context import PushRequest
+from dagster_airbyte_proto.sync.push.push_context import PushRequest, landed_of
 from dagster_airbyte_proto.sync.push.report import PushReport
 from dagster_airbyte_proto.sync.push.run import push_connection
 from dagster_airbyte_proto.sync.report import SyncStatus
@@ -44,6 +44,10 @@ class RetryRejectedConfig(dg.Config):
     unknown: bool = Field(
         default=False,
         description="Send the rows again too of which nobody knows whether they arrived. Some may then be there twice.",
+    )
+    unknown_landed: str = Field(
+        default="",
+        description="How many of those, from the first one on, have arrived, or `all`. Only the others are sent again.",
     )
 
 
@@ -67,13 +71,19 @@ def retry_rejected_op(pushed: PushedConnection) -> dg.OpDefinition:
     def retry_rejected(context: dg.OpExecutionContext, config: RetryRejectedConfig) -> None:
         connector = getattr(context.resources, pushed.connector_key)
         with failing_the_step():
-            streams = _remembering(connection, config.streams)
+            landed = landed_of(config.unknown_landed) if config.unknown_landed else None
+            decides_unknown = config.unknown or landed is not None
+            streams = (config.streams or None) if decides_unknown else _remembering(connection, config.streams)
             partition = _partition(pushed, config.partition)
             tables = table_io_manager(context.resources, pushed.io_manager_key, connection.name).tables(
                 {"dagster-run": context.run_id}
             )
         request = PushRequest(
-            streams=streams, retries_rejected=True, retries_unknown=config.unknown, partition=partition
+            streams=streams,
+            retries_rejected=True,
+            retries_unknown=config.unknown,
+            partition=partition,
+            unknown_landed=landed,
         )
 
         def run(cancel: Event, listener: CommitListener) -> PushReport:  # noqa: ARG001 - a push has no gate

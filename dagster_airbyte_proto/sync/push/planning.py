@@ -83,6 +83,11 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
         _check_names(stream, fields)
     query = query._replace(fingerprint=_fingerprint(options, fields, specs))
     if options.changes_by not in BY_KEY:
+        if query.retries_rejected:
+            text = (
+                f"{stream}: with changes: {options.changes_by} no rejected rows are remembered; `--full` sends all rows"
+            )
+            context.delivery.destination.note(text)
         return PushOrigin(query, fields, None, transforms)
     spec = delivered_spec(context.delivery.connection.name, stream, fields, query.keys)
     return PushOrigin(query, fields, prepare_delivered_table(context, spec, stream), transforms)

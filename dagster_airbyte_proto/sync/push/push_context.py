@@ -1,11 +1,12 @@
 """The services and the request of one push that holds its connection, for every step of it."""
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
@@ -23,8 +24,9 @@ class PushRequest(NamedTuple):
     """The request for a push: all streams of the connection, or those that are named.
 
     With `only_plans` nothing is sent, and `samples` rows of each kind are shown. `is_full` takes nothing for delivered.
-    `retries_rejected` sends the rejected rows again, `retries_unknown` those of which nobody knows. Of a `partition`
-    only its rows are pushed.
+    `retries_rejected` sends the rejected rows again, `retries_unknown` those of which nobody knows. `unknown_landed`
+    of these are there, from the first one on: they count as delivered, and only the others are sent again. Of a
+    `partition` only its rows are pushed.
     """
 
     streams: Collection[str] | None = None
@@ -34,10 +36,29 @@ class PushRequest(NamedTuple):
     retries_rejected: bool = False
     retries_unknown: bool = False
     partition: Slice | None = None
+    unknown_landed: int | Literal["all"] | None = None
 
     @property
     def partition_key(self) -> str | None:
         return self.partition.key if self.partition else None
+
+    @property
+    def decides_unknown(self) -> bool:
+        """True if it says what is to become of rows of which nobody knows whether they arrived."""
+        return self.retries_unknown or self.unknown_landed is not None
+
+    def landed_rows(self, unknown: int) -> int:
+        """How many of so many unknown rows are there."""
+        return unknown if self.unknown_landed == "all" else self.unknown_landed or 0
+
+
+def landed_of(text: str) -> int | Literal["all"]:
+    """The `unknown_landed` of a request, as a person writes it. Raises ConfigError for anything else."""
+    if text == "all":
+        return "all"
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError("reading how many unknown rows have landed", f"{text!r} is no number of rows, nor `all`")
+    return int(text)
 
 
 class DeliveryContext(NamedTuple):

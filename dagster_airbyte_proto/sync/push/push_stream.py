@@ -34,12 +34,14 @@ from dagster_airbyte_proto.sync.push.attempts import (
     first_position,
     row_ranges,
 )
+from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
 from dagster_airbyte_proto.sync.push.delivered_table import fold, stored_position
 from dagster_airbyte_proto.sync.push.plan.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin, samples_of
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.sync.push.report import PushedField, PushedStreamReport
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
+from dagster_airbyte_proto.sync.push.unknown_rows import check_decided, take_landed, warn_of_unfinished
 from dagster_airbyte_proto.sync.report import SyncStatus
 
 
@@ -68,6 +70,8 @@ def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin
         return _delivered(context, before.plan, options, origin)
     plan = make_plan(context, stream, options, origin, stored_position(context, stream))
     if context.request.only_plans:
+        if before is not None:
+            warn_of_unfinished(context, before)
         return _only_planned(context, plan, options)
     if _is_to_be_sealed(plan, before):
         context.delivery.store.seal_plan(context.delivery.lease, plan)
@@ -100,13 +104,17 @@ def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, ori
     (Whoever changes the state by hand has the store forget the plan.)
     """
     plan, position = delivery.plan, stored_position(context, delivery.plan.stream)
+    if context.request.unknown_landed is not None:
+        protocol, rules = context.delivery.destination.protocol, _rules(context, plan.stream, options)
+        described = _described(context, plan, options, origin.fields)
+        delivery = take_landed(context, delivery, StreamEncoder(protocol, described, rules))
     folded = _folded_rows(plan, position)
     if (plan.mode is not PushMode.OVERWRITE or delivery.is_complete) and delivery.acknowledged > folded:
         fold(context, delivery, folded, origin.delivered)
         if delivery.is_complete and plan.keeps_snapshot:
             _keep_snapshot(context, plan)
     _check_other_partition(context, delivery, origin)
-    _check_unknown(context, delivery)
+    check_decided(context, delivery)
     is_changed = plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode
     if is_changed and not delivery.is_complete and origin.delivered is None and not context.request.is_full:
         raise ConfigError(
@@ -142,23 +150,11 @@ def _would_double(delivery: Delivery, origin: PushOrigin) -> bool:
     """True where a plan that is given up would send rows twice: nobody remembers what was acknowledged, or it is not
     known of others whether they are there."""
     is_forgotten = origin.delivered is None and delivery.acknowledged > 0
-    return is_forgotten or (delivery.unknown > 0 and delivery.plan.mode not in IDEMPOTENT)
+    return is_forgotten or delivery.undecided > 0
 
 
 def _reset_command(plan: SealedPlan) -> str:
     return f"airbyte-proto state reset {plan.connection} {plan.stream}"
-
-
-def _check_unknown(context: PushContext, delivery: Delivery) -> None:
-    """Raises ConfigError where rows may be at the destination and sending them again might double them."""
-    if delivery.unknown and delivery.plan.mode not in IDEMPOTENT and not context.request.retries_unknown:
-        raise ConfigError(
-            f"going on with the push of connection {delivery.plan.connection}",
-            f"{delivery.unknown:,} rows were sent and not acknowledged, and in mode {delivery.plan.mode} a row that is"
-            " sent twice may be there twice",
-            remedy="Look at the destination. `airbyte-proto push --retry-unknown` sends them again.",
-            stream=str(delivery.plan.stream),
-        )
 
 
 def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:

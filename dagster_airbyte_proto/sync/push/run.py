@@ -37,6 +37,7 @@ from dagster_airbyte_proto.sync.maintenance.old_history import prune_old_history
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destination, PushContext, PushRequest
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
+from dagster_airbyte_proto.sync.push.unknown_rows import rows_left_unknown
 from dagster_airbyte_proto.sync.report import SyncStatus, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
@@ -65,6 +66,7 @@ def _run_push(
     engine: Engine, connection: Connection, request: PushRequest, options: RunOptions, telemetry: RunTelemetry
 ) -> PushReport:
     streams = _chosen(connection, request)
+    _check_landed(connection, request, streams)
     run_id, began_at = options.run_id or new_run_id(), time.monotonic()
     folder = engine.settings.logs_folder / connection.name
     with (
@@ -176,6 +178,16 @@ def _chosen(connection: Connection, request: PushRequest) -> Mapping[StreamId, P
     return chosen
 
 
+def _check_landed(connection: Connection, request: PushRequest, streams: Collection[StreamId]) -> None:
+    """Raises ConfigError where a number of rows is named, and nobody knows of which stream."""
+    if isinstance(request.unknown_landed, int) and len(streams) > 1:
+        raise ConfigError(
+            f"pushing connection {connection.name}",
+            f"{request.unknown_landed:,} rows are said to have landed, of one of {len(streams)} streams",
+            remedy="Name the stream: `--streams`.",
+        )
+
+
 def refused_streams(
     destination: Destination, streams: Collection[StreamId], *, fresh: bool = False
 ) -> Mapping[StreamId, ConfigError]:
@@ -250,7 +262,16 @@ def _pushed(
         error = failed if isinstance(failed, ProtoError) else _unforeseen(stream, failed)
         text = context.delivery.destination.mask.text(str(error))
         context.log.write("ERROR", text)
-        return PushedStreamReport(status=SyncStatus.FAILED, origin=origin, error=text, retryable=error.retryable)
+        # Those of an earlier run are there or not, whatever became of this one.
+        unknown = rows_left_unknown(context, stream)
+        return PushedStreamReport(
+            status=SyncStatus.FAILED,
+            origin=origin,
+            sent=unknown,
+            unknown=unknown,
+            error=text,
+            retryable=error.retryable,
+        )
 
 
 def _unforeseen(stream: StreamId, error: Exception) -> InternalError:

@@ -18,20 +18,17 @@ class Pushed:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.table, self._capsys = PushedTable(folder, mode="mirror"), capsys
 
-    def shown(self, *options: str, code: int = 0, with_errors: bool = True) -> str:
+    def shown(self, *options: str, code: int = 0, with_errors: bool = True, lists: str | None = None) -> str:
         table = self.table
-        words = [
-            "--home",
-            str(table.home),
-            "--settings",
-            str(table.settings_file),
-            "push",
-            str(table.connection_file()),
-        ]
+        places = ["--home", str(table.home), "--settings", str(table.settings_file)]
+        words = ["push", *([lists] if lists else []), str(table.connection_file())]
         self._capsys.readouterr()
-        assert main([*words, *options]) == code
+        assert main([*places, *words, *options]) == code
         printed = self._capsys.readouterr()
         return printed.out + (printed.err if with_errors else "")
+
+    def listed(self, what: str, *options: str) -> str:
+        return self.shown(*options, lists=what, with_errors=False)
 
     def contacts(self, *options: str, code: int = 0) -> Any:
         """The report of the only stream."""
@@ -75,6 +72,23 @@ def test_unknown_rows_are_sent_again_by_the_option_alone(pushed: Pushed) -> None
     assert pushed.contacts(code=1)["unknown"] > 0
     assert "--retry-unknown" in pushed.contacts(code=1)["error"]
     assert pushed.contacts("--retry-unknown")["acknowledged"] == 6
+
+
+def test_unknown_rows_are_listed_and_count_as_delivered_by_the_word_of_a_person(pushed: Pushed) -> None:
+    pushed.table.fill([person(number) for number in range(1, 8)])
+    pushed.table.push["mode"] = "append"
+    pushed.table.config |= {"dies_after": 7, "once": str(pushed.table.folder / "once")}
+    assert pushed.contacts(code=1)["unknown"] == 2
+    listed = json.loads(pushed.listed("unknown", "--json"))["unknown"]["contacts"]
+    assert (listed["count"], [json.loads(each["row"])["name"] for each in listed["rows"]]) == (
+        2,
+        ["person 6", "person 7"],
+    )
+    assert "2 rows sent and not acknowledged" in pushed.listed("unknown")
+    assert "no number of rows" in pushed.shown("--unknown-landed", "some", code=2)
+    assert pushed.contacts("--unknown-landed", "1")["unknown"] == 0
+    assert _ids(pushed.table.received()) == [*range(1, 8)]
+    assert json.loads(pushed.listed("unknown", "--json"))["unknown"]["contacts"] == {"count": 0, "rows": []}
 
 
 def test_only_the_streams_that_are_named_are_pushed(pushed: Pushed) -> None:

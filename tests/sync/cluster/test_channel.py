@@ -132,7 +132,7 @@ def test_a_call_that_was_cut_after_a_long_time_is_made_again(serving: Serving, m
     def receive(*arguments: Any) -> bytes:
         if failures:
             now = time.monotonic()
-            monkeypatch.setattr(remote_calls.time, "monotonic", lambda: now + 40)
+            monkeypatch.setattr(time, "monotonic", lambda: now + 40)
             raise failures.pop()
         return kept(*arguments)
 

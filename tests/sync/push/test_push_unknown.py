@@ -4,10 +4,11 @@ twice: they are kept and reported, no later push sends them by itself, and `--re
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from tests.sync.push.pushed_table import PushedTable, Row, person
 
@@ -75,7 +76,7 @@ def test_unknown_rows_are_kept_and_reported_and_wait_for_a_person(
         if unknown:
             told += 1
             refused = table.contacts()
-            assert refused.status == "failed", where
+            assert (refused.status, refused.sent, refused.unknown) == ("failed", len(unknown), len(unknown)), where
             assert f"{len(unknown)} rows were sent and not acknowledged" in (refused.error or ""), where
             assert len(table.received()) == at_death, where
             assert table.unknown_ids() == unknown, where
@@ -101,3 +102,46 @@ def test_a_retry_that_sends_nothing_leaves_them_unknown(quick_folder: Path) -> N
     table.faults = None
     assert "were sent and not acknowledged" in (table.contacts().error or "")
     assert table.contacts(retries_unknown=True).status == "complete"
+
+
+def _interrupted(folder: Path) -> PushedTable:
+    """All rows are sent but 3 and 6, which cannot be. Those up to 4 are acknowledged, and 5 has arrived too."""
+    table = PushedTable(folder, mode="append")
+    score = {3: float("nan"), 6: float("nan")}
+    table.fill([person(number, score=score.get(number, 1.0)) for number in range(20)])
+    table.config |= {"dies_after": 6, "once": str(folder / "once")}
+    assert table.contacts().status == "failed"
+    assert (table.unknown_ids(), [row["id"] for row in table.received()]) == ([*range(5, 20)], [0, 1, 2, 4, 5])
+    return table
+
+
+@pytest.mark.parametrize(("landed", "missing"), [(2, set()), ("all", set(range(7, 20)))])
+def test_rows_that_have_landed_by_the_word_of_a_person_are_not_sent_again(
+    quick_folder: Path, landed: int | Literal["all"], missing: set[int]
+) -> None:
+    table = _interrupted(quick_folder)
+    report = table.contacts(unknown_landed=landed)
+    assert (report.status, report.unknown) == ("complete", 0)
+    times = Counter(row["id"] for row in table.received())
+    assert times == Counter(set(range(20)) - {3, 6} - missing)
+    statuses = {number: row["_status"] for number, row in table.delivered().items()}
+    assert statuses.keys() == set(range(20))
+    assert {number for number, status in statuses.items() if status == "rejected"} == {3, 6}
+    assert table.contacts().sent == 0
+
+
+def test_no_more_rows_have_landed_than_were_sent(quick_folder: Path) -> None:
+    table = _interrupted(quick_folder)
+    refused = table.contacts(unknown_landed=16)
+    assert "16 rows are said to have landed, and 15 were sent and not acknowledged" in (refused.error or "")
+    assert table.unknown_ids() == [*range(5, 20)]
+    table.other_streams["others"] = table.push
+    with pytest.raises(ConfigError, match="Name the stream"):
+        table.run(unknown_landed=3)
+
+
+def test_a_plan_says_that_rows_of_an_earlier_one_go_first(quick_folder: Path) -> None:
+    table = _interrupted(quick_folder)
+    [warning] = table.run(only_plans=True).warnings
+    assert "15 rows of an earlier push are left" in warning
+    assert "15 of them were sent and not acknowledged" in warning
