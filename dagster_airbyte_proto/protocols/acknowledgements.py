@@ -65,6 +65,8 @@ class Acknowledgements:
             self.miscount = f"it received {result.received:,} rows where {lines:,} were sent"
             return
         self.rejected += result.failed
+        if result.skipped:
+            self.miscount = f"it skipped {result.skipped:,} of {lines:,} rows, which count as acknowledged"
         if self._waiting:
             self.rows = self._waiting[-1].rows
             self._waiting.clear()

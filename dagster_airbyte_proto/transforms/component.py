@@ -27,10 +27,12 @@ _DOING = "transforming rows by a component"
 
 
 class ComponentReplies(NamedTuple):
-    """The batches that came back, and the reason for each row that the component rejected, by its number."""
+    """The batches that came back, and the reason for each row that the component rejected, by its number. `unnamed`
+    are the reasons for rows that it rejected without their number."""
 
     batches: Sequence[pa.RecordBatch]
     rejected: Mapping[int, str]
+    unnamed: Sequence[str] = ()
 
 
 class RowExchange(Protocol):
@@ -120,7 +122,10 @@ class ComponentTransform:
         if self._exchange is None:
             raise TransformError(_DOING, "no component was started for it")
         replies = self._exchange.transform(numbered)
+        if replies.unnamed and self._spec.on_error == "fail":
+            raise TransformError(_DOING, f"it rejected a row: {replies.unnamed[0]}")
         origins = self._origins(replies, numbered.num_rows)
+        self._check_others(replies.batches, numbered.take(pa.array(origins)))
         columns = {name: self._column(replies.batches, name, kind) for name, kind in self._fields.items()}
         faults = {self._place(number, numbered.num_rows): reason for number, reason in replies.rejected.items()}
         self._sent += numbered.num_rows
@@ -133,6 +138,21 @@ class ComponentTransform:
         kept = np.flatnonzero([int(number) not in faults for number in origins])
         arrays = {name: array.take(pa.array(kept)) for name, (array, _) in columns.items()}
         return origins[kept], arrays, faults
+
+    def _check_others(self, batches: Sequence[pa.RecordBatch], sent: pa.RecordBatch) -> None:
+        """Raises TransformError where a column that is not filled came back with other values: they would be lost, and
+        what was to be masked would land as it was."""
+        before = 0
+        for batch in batches:
+            for name in batch.schema.names:
+                is_other = name in sent.schema.names and name not in self._fields and name != ROW_NUMBER
+                if is_other and not _is_same(batch.column(name), sent.column(name).slice(before, batch.num_rows)):
+                    raise TransformError(
+                        _DOING,
+                        f"it changed the column {name}, which `columns` does not name: it would land as it was",
+                        remedy=f"Name {name} in `columns`, or let the component pass it on unchanged.",
+                    )
+            before += batch.num_rows
 
     def _place(self, number: int, sent: int) -> int:
         place = number - self._sent
@@ -194,6 +214,16 @@ def row_numbers(batches: Sequence[pa.RecordBatch]) -> Positions | None:
     if found is None or found.null_count:
         raise TransformError(_DOING, f"rows came back with another {ROW_NUMBER} than they had", remedy=_REMEDY)
     return np.asarray(found.to_numpy(), np.int64)
+
+
+def _is_same(came: pa.Array, sent: pa.Array) -> bool:
+    """True if both have the same values, in whatever form they came back."""
+    try:
+        same_form = came if came.type == sent.type else came.cast(sent.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    # Arrow takes no NaN for another one.
+    return bool(same_form.equals(sent)) or repr(same_form.to_pylist()) == repr(sent.to_pylist())
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Sequence[int]]:

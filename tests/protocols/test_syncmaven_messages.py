@@ -20,6 +20,7 @@ _COUNTED = {"received": 10, "success": 8, "failed": 2}
         ({"received": 10, "success": 8}, StreamResult(received=10, failed=2)),
         ({"received": 10, "success": 7, "skipped": 1}, StreamResult(received=10, failed=2, skipped=1)),
         ({"received": 10}, StreamResult(received=10)),
+        ({"received": 10, "success": 7, "skipped": 0, "failed": 0}, StreamResult(received=10, failed=3)),
         ({"skipped": 0, "users": _COUNTED}, StreamResult(received=10, failed=2)),
         ({"received": 10, "users": _COUNTED}, StreamResult(received=10, failed=2)),
     ],

@@ -10,10 +10,13 @@
 
 A connection only narrows. What it leaves out stays as the manifest has it, and an empty list blocks all.
 
-A host is an exact name, `*.suffix` (which is not the suffix itself), or `*`. A name may lead anywhere, and who owns it
-may change that at any time. So the address counts too: one of this machine, of its link, or of nobody is reached only
-under a name that the *user* wrote out, in the connection or in the config. A manifest cannot grant it. Which addresses
-are this machine's own beside the loopback, only its kernel knows: whoever connects has to ask it (`sockets.py`).
+A host is an exact name, `*.suffix` (which is not the suffix itself), or `*`. With a port behind it (`db.acme.com:5432`,
+`[::1]:80`) it grants that port alone, else all. A config that names the port of its host grants that one.
+
+A name may lead anywhere, and who owns it may change that at any time. So the address counts too: one of this machine,
+of its link, or of nobody is reached only under a name that the *user* wrote out, in the connection or in the config. A
+manifest cannot grant it. Which addresses are this machine's own beside the loopback, only its kernel knows: whoever
+connects has to ask it (`sockets.py`).
 """
 
 import ipaddress
@@ -37,6 +40,7 @@ _METADATA = frozenset(
 _HOST = re.compile(r"[A-Za-z0-9._:%\[\]-]+")
 """A host has no other characters. Resolvers end a name at a NUL, and make dots of other letters: they would look up
 another name than the one that was matched."""
+_PORT = re.compile(r"[0-9]{1,5}")
 _MAX_CONFIG_DEPTH = 32
 
 
@@ -60,20 +64,21 @@ class HostRule(NamedTuple):
     of_config: tuple[str, ...] = ()
     allowed: tuple[str, ...] | None = None
 
-    def permits(self, host: str) -> bool:
-        """True if it may connect to a host of this name, wherever the name leads."""
+    def permits(self, host: str, port: int) -> bool:
+        """True if it may connect to this port of a host of this name, wherever the name leads."""
         if not _HOST.fullmatch(host):
             return False
-        is_declared = any(_matches(pattern, host) for pattern in (*self.declared, *self.of_config))
-        return is_declared and (self.allowed is None or any(_matches(pattern, host) for pattern in self.allowed))
+        is_declared = any(_matches(pattern, host, port) for pattern in (*self.declared, *self.of_config))
+        return is_declared and (self.allowed is None or any(_matches(each, host, port) for each in self.allowed))
 
-    def permits_address(self, host: str, address: str) -> bool:
+    def permits_address(self, host: str, port: int, address: str) -> bool:
         """True if a permitted host may lead to this address."""
-        return not _is_special(address) or self.is_written_by_user(host)
+        return not _is_special(address) or self.is_written_by_user(host, port)
 
-    def is_written_by_user(self, host: str) -> bool:
-        """True if the user wrote out this name: then it may lead to this machine."""
-        return any(plain_host(host) == plain_host(written) for written in (*self.of_config, *(self.allowed or ())))
+    def is_written_by_user(self, host: str, port: int) -> bool:
+        """True if the user wrote out this name, for this port or for all: then it may lead to this machine."""
+        written = (*self.of_config, *(self.allowed or ()))
+        return any("*" not in each and _matches(each, host, port) for each in written)
 
     def __str__(self) -> str:
         named = ", ".join((*self.declared, *(f"{host} (of its config)" for host in self.of_config)))
@@ -115,7 +120,8 @@ def granted(manifest: ConnectorManifest, narrowing: Narrowing, config: Mapping[s
 
 
 def config_hosts(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The hosts that a config names: in `host`, `hostname`, `server`, `address`, and in keys with `url` in them."""
+    """The hosts that a config names: in `host`, `hostname`, `server`, `address`, and in keys with `url` in them. With
+    their port, where the text has it or a `port` stands beside."""
     return tuple(dict.fromkeys(_hosts_within(config, 0)))
 
 
@@ -129,27 +135,45 @@ def _hosts_within(value: Any, depth: int) -> Iterator[str]:
         return
     for key, inside in value.items():
         name = str(key).lower()
-        if isinstance(inside, str) and (name in _HOST_KEYS or "url" in name):
+        if isinstance(inside, str) and name in _HOST_KEYS:
+            yield from _host_of(inside, _port_beside(value))
+        elif isinstance(inside, str) and "url" in name:
             yield from _host_of(inside)
         else:
             yield from _hosts_within(inside, depth + 1)
 
 
-def _host_of(text: str) -> Iterator[str]:
+def _port_beside(config: Mapping[str, Any]) -> int | None:
+    found = next((each for name, each in config.items() if str(name).lower() == "port"), None)
+    return int(found) if isinstance(found, int | str) and _PORT.fullmatch(str(found)) else None
+
+
+def _host_of(text: str, port: int | None = None) -> Iterator[str]:
     """The host in a URL, or in a text such as `db.example.com:5432`. A pattern in a config is no grant."""
     try:
-        host = urlsplit(text if "://" in text else f"//{text}").hostname
+        parts = urlsplit(text if "://" in text else f"//{text}")
+        host, port = parts.hostname, parts.port or port
     except ValueError:
         return
     if host and "*" not in host:
-        yield host
+        yield host if port is None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _matches(pattern: str, host: str) -> bool:
+def _matches(pattern: str, host: str, port: int) -> bool:
+    pattern, only = _split_port(pattern)
+    if only not in (None, port):
+        return False
     pattern, host = plain_host(pattern), plain_host(host)
     if pattern == "*":
         return True
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
+
+
+def _split_port(pattern: str) -> tuple[str, int | None]:
+    """The host and the port of a pattern. An address of IPv6 has its port behind brackets."""
+    host, colon, port = pattern.strip().rpartition(":")
+    is_split = colon and _PORT.fullmatch(port) and (":" not in host or host.endswith("]"))
+    return (host, int(port)) if is_split else (pattern, None)
 
 
 def plain_host(host: str) -> str:

@@ -104,6 +104,7 @@ class SourceHints(NamedTuple):
 
     overrides: Overrides = Overrides()
     policies: SourcePolicies = _NO_POLICIES
+    checkpoint_bytes: int = _LIMITS["checkpoint_interval_bytes"]
 
 
 def stream_context(
@@ -118,7 +119,7 @@ def stream_context(
         "source_stream_name": planned.id.name,
         "schema": {"format": "columns", "data": columns},
         "sync_mode": _sync_mode(planned, declared),
-        "limits": dict(_LIMITS),
+        "limits": {**_LIMITS, "checkpoint_interval_bytes": hints.checkpoint_bytes},
         "policies": hints.policies.context(planned.schema_policy),
         **_cursor_info(planned, columns, state),
         **selected,
@@ -182,8 +183,10 @@ def _cursor_info(planned: PlannedStream, columns: list[Mapping[str, Any]], state
     if not field:
         return {}
     kinds = {_name(each): str(each.get("data_type")) for each in columns}
-    info = {"cursor_field": field, "cursor_type": _CURSOR_TYPES.get(kinds.get(field, ""), "int64")}
     last = checkpoint.get("cursor_value")
+    # A cursor of the connector's own, such as a place in a log, is no column.
+    of_value = last.get("type", "utf8") if field not in kinds and isinstance(last, dict) else None
+    info = {"cursor_field": field, "cursor_type": of_value or _CURSOR_TYPES.get(kinds.get(field, ""), "int64")}
     # A state of another cursor says nothing of this one: the stream is read from its beginning.
     is_same = checkpoint.get("cursor_field") in (None, field)
     return {"cursor_info": {**info, **({"last_value": last} if last is not None and is_same else {})}}

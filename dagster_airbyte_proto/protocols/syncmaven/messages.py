@@ -144,14 +144,12 @@ def _result(body: Mapping[str, Any]) -> StreamResult:
 
 
 def _failed(part: Mapping[str, Any]) -> int | None:
-    """The rows that failed. Where no count says so, they are those that neither succeeded nor were skipped; None if
+    """The rows that failed: as many as it says, and at least those that neither succeeded nor were skipped. None if
     that is not told."""
     failed, received, success = (_count(part, name) for name in ("failed", "received", "success"))
-    if failed is not None:
-        return failed
     if received is None or success is None:
-        return None
-    return max(0, received - success - (_count(part, "skipped") or 0))
+        return failed
+    return max(failed or 0, received - success - (_count(part, "skipped") or 0))
 
 
 def _count(part: Mapping[str, Any], name: str) -> int | None:

@@ -40,7 +40,10 @@ def source_protocol_of(connection: Connection) -> SourceProtocol:
     """The protocol that the connection's source speaks, with the connection's own hints. Raises ConfigError."""
     if connection.connector.protocol == "rapidbyte":
         side_by_side = min(connection.parallel or PARTITIONS_AT_ONCE, os.cpu_count() or 1)
-        hints = SourceHints(Overrides(**connection.overrides.model_dump()), source_policies(connection))
+        overrides = Overrides(**connection.overrides.model_dump())
+        # More often than a load is cut no checkpoint is of use.
+        checkpoint_bytes = min(connection.load.max_bytes, SourceHints().checkpoint_bytes)
+        hints = SourceHints(overrides, source_policies(connection), checkpoint_bytes)
         return RapidbyteSource(hints, side_by_side=side_by_side)
     return source_protocol(connection.connector.protocol)
 

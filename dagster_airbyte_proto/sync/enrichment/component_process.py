@@ -15,7 +15,7 @@ from dagster_airbyte_proto.encoding.arrow_frames import arrow_frame
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformCancelled
 from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.protocols.destination import Echo, RejectedRecord
-from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, StateEvent
+from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, MetricEvent, StateEvent
 from dagster_airbyte_proto.protocols.rapidbyte import transform as protocol
 from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_of
 from dagster_airbyte_proto.protocols.raw_json import exact_json
@@ -29,6 +29,7 @@ TRANSFORMING = "transforming rows by a component"
 _WAIT_SECONDS = 0.25
 _HANG_SECONDS = 900.0
 _MAX_BYTES = 256 << 20
+_MAX_UNNAMED = 100
 
 
 def check_component(connector: Destination, doing: str) -> None:
@@ -58,6 +59,7 @@ class ComponentProcess:
         self._demux, self._max_bytes = BatchDemux(), max_bytes
         self._batches: list[pa.RecordBatch] = []
         self._rejected: dict[int, str] = {}
+        self._unnamed: list[str] = []
         self._bytes = 0
         self._is_answered = False
         self._error: ErrorEvent | None = None
@@ -125,8 +127,8 @@ class ComponentProcess:
             raise TransformCancelled(TRANSFORMING, "it was cancelled", retryable=True)
 
     def _taken(self) -> ComponentReplies:
-        taken = ComponentReplies(self._batches, self._rejected)
-        self._batches, self._rejected, self._bytes = [], {}, 0
+        taken = ComponentReplies(self._batches, self._rejected, self._unnamed)
+        self._batches, self._rejected, self._unnamed, self._bytes = [], {}, [], 0
         return taken
 
     def _take(self, chunk: bytes) -> None:
@@ -150,10 +152,15 @@ class ComponentProcess:
             number = _row_number(found.record)
             if number is not None:
                 self._rejected.setdefault(number, found.reason)
+            elif len(self._unnamed) < _MAX_UNNAMED:
+                self._unnamed.append(found.reason)
+                self._connector.log.write("WARN", f"it rejected a row, and does not say which one: {found.reason}")
         elif isinstance(found, StateEvent):
             self.checkpoint = exact_json(checkpoint_of(found.state).payload).decode()
         elif isinstance(found, Echo):
             self.kept = found.kept or self.kept
+        elif isinstance(found, MetricEvent):
+            self._connector.log.write("DEBUG", repr(found))
         elif isinstance(found, LogEvent):
             self._connector.log.write(found.level, found.message)
 

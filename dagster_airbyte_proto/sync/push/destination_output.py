@@ -11,6 +11,7 @@ from dagster_airbyte_proto.protocols.events import (
     ErrorEvent,
     FailureKind,
     LogEvent,
+    MetricEvent,
     PlainLine,
     RecordLine,
     UnknownEvent,
@@ -67,6 +68,8 @@ class ConnectorOutput:
                 self._note(found)
             elif isinstance(found, LogEvent):
                 self._log.write(found.level, found.message)
+            elif isinstance(found, MetricEvent):
+                self._log.write("DEBUG", repr(found))
             elif isinstance(found, PlainLine):
                 self._log.write("DEBUG", found.line.decode(errors="replace")[:4000])
             elif isinstance(found, UnknownEvent):

@@ -103,7 +103,7 @@ def test_a_connection_narrows_and_never_widens() -> None:
     narrowing = Narrowing(("*.acme.com", "x"), ("DSN", "HOME"), ("/exports", "/etc"), 1 << 40, 30)
     grants = granted(_read(), narrowing)
     assert grants[1:] == (("DSN",), ("/exports",), 128 << 20, 30.0)
-    assert [grants.hosts.permits(host) for host in ("db.acme.com", "x", "a.corp", "other.acme.com")] == [
+    assert [grants.hosts.permits(host, 443) for host in ("db.acme.com", "x", "a.corp", "other.acme.com")] == [
         True,
         False,
         False,
@@ -113,7 +113,7 @@ def test_a_connection_narrows_and_never_widens() -> None:
 
 def test_an_empty_list_blocks_all() -> None:
     grants = granted(_read(), Narrowing((), (), ()), {"host": "db.acme.com"})
-    assert (grants.variables, grants.preopens, grants.hosts.permits("db.acme.com")) == ((), (), False)
+    assert (grants.variables, grants.preopens, grants.hosts.permits("db.acme.com", 5432)) == ((), (), False)
 
 
 def test_without_limits_there_are_defaults() -> None:
@@ -135,6 +135,12 @@ def test_without_limits_there_are_defaults() -> None:
         ("db.corp", "DB.corp.", True),
         ("db.corp", "db.corp.evil.com", False),
         ("::1", "[::1]", True),
+        ("[::1]:5432", "::1", True),
+        ("[::1]:80", "::1", False),
+        ("db.corp:5432", "db.corp", True),
+        ("db.corp:80", "db.corp", False),
+        ("*.corp:5432", "db.corp", True),
+        ("*:80", "db.corp", False),
         ("*.corp", "8.8.8.8\0.corp", False),
         ("*", "8.8.8.8 .corp", False),
         ("*.corp", "8.8.8.8\N{IDEOGRAPHIC FULL STOP}corp", False),
@@ -142,7 +148,7 @@ def test_without_limits_there_are_defaults() -> None:
     ],
 )
 def test_a_host_is_a_name_a_suffix_or_any(pattern: str, host: str, permitted: bool) -> None:
-    assert HostRule((pattern,)).permits(host) is permitted
+    assert HostRule((pattern,)).permits(host, 5432) is permitted
 
 
 _SPECIAL = [
@@ -155,19 +161,25 @@ _SPECIAL = [
 @pytest.mark.parametrize("address", _SPECIAL)
 def test_no_manifest_grants_an_address_of_this_machine(address: str) -> None:
     rule = HostRule(("*", "localhost", address))
-    assert rule.permits(address) and not rule.permits_address(address, address)
-    assert not rule.permits_address("db.acme.com", "no address")
+    assert rule.permits(address, 80) and not rule.permits_address(address, 80, address)
+    assert not rule.permits_address("db.acme.com", 80, "no address")
 
 
 @pytest.mark.parametrize("rule", [HostRule(("*",), ("localhost",)), HostRule(("*",), (), ("localhost",))])
 def test_the_user_may_name_this_machine(rule: HostRule) -> None:
-    assert rule.permits_address("localhost", "127.0.0.1")
-    assert not rule.permits_address("rebound.example.com", "127.0.0.1")
+    assert rule.permits_address("localhost", 80, "127.0.0.1")
+    assert not rule.permits_address("rebound.example.com", 80, "127.0.0.1")
+
+
+@pytest.mark.parametrize("rule", [HostRule(("*",), ("localhost:80",)), HostRule(("*",), (), ("localhost:80",))])
+def test_the_user_may_name_one_port_of_this_machine(rule: HostRule) -> None:
+    assert rule.permits_address("localhost", 80, "127.0.0.1")
+    assert not rule.permits_address("localhost", 5432, "127.0.0.1")
 
 
 @pytest.mark.parametrize("address", ["10.0.0.5", "192.168.1.9", "93.184.216.34", "2606:2800:220:1::1", "fd12::1"])
 def test_other_addresses_are_permitted_with_their_hosts(address: str) -> None:
-    assert HostRule(("*",)).permits_address("db.acme.com", address)
+    assert HostRule(("*",)).permits_address("db.acme.com", 80, address)
 
 
 def test_hosts_of_a_config_are_those_of_its_known_keys() -> None:
@@ -175,10 +187,15 @@ def test_hosts_of_a_config_are_those_of_its_known_keys() -> None:
         "host": "db.acme.com",
         "Server": "two.acme.com:5432",
         "base_url": "https://user:pw@three.acme.com:8443/path",
-        "nested": [{"hostname": "four.acme.com", "password": "five.acme.com"}],
+        "nested": [{"hostname": "four.acme.com", "port": "5433", "password": "five.acme.com"}],
         "jdbc_url_params": "",
         "address": "*",
         "url": "http://[::1",
         "name": "six.acme.com",
     }
-    assert config_hosts(config) == ("db.acme.com", "two.acme.com", "three.acme.com", "four.acme.com")
+    assert config_hosts(config) == (
+        "db.acme.com",
+        "two.acme.com:5432",
+        "three.acme.com:8443",
+        "four.acme.com:5433",
+    )

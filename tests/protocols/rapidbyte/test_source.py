@@ -127,6 +127,14 @@ def test_an_incremental_read_goes_on_from_its_checkpoint() -> None:
     assert other == {"cursor_field": "id", "cursor_type": "int64"}
 
 
+def test_a_cursor_that_is_no_column_has_the_type_of_its_value() -> None:
+    payload = {"cursor_field": "lsn", "cursor_value": {"type": "lsn", "value": "0/16B3748"}}
+    event = messages.event(messages.line("checkpoint", stream="users", checkpoint=json.dumps({"payload": payload})))
+    assert isinstance(event, StateEvent)
+    found = _context(_planned(cursor=()), event.state)["cursor_info"]
+    assert found == {"cursor_field": "lsn", "cursor_type": "lsn", "last_value": payload["cursor_value"]}
+
+
 @pytest.mark.parametrize(
     "digits", ["12345678901234567.89", "0.10", "1E+400", "0e99999999999999999999", "123456789012345678901234567890"]
 )

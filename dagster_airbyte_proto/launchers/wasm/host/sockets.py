@@ -40,10 +40,12 @@ class HostSockets:
     def connect(self, host: str, port: int) -> int:
         if len(self._sockets) >= MAX_SOCKETS:
             raise refusal(ErrorCategory.PERMISSION, "TOO_MANY_SOCKETS", f"{MAX_SOCKETS} sockets are open")
-        if not self._rule.permits(host):
-            raise refusal(ErrorCategory.PERMISSION, "NETWORK_DENIED", f"host {host[:255]} is not allowed")
+        if not self._rule.permits(host, port):
+            raise refusal(
+                ErrorCategory.PERMISSION, "NETWORK_DENIED", f"port {port} of host {host[:255]} is not allowed"
+            )
         found = _addresses(host, port)
-        permitted = [each for each in found if self._permits(host, each)]
+        permitted = [each for each in found if self._permits(host, port, each)]
         if not permitted:
             message = f"host {host} leads to an address of this machine or its link, which only the user may allow"
             raise refusal(ErrorCategory.PERMISSION, "NETWORK_DENIED", message)
@@ -84,11 +86,11 @@ class HostSockets:
         for handle in tuple(self._sockets):
             self.close(handle)
 
-    def _permits(self, host: str, found: Any) -> bool:
+    def _permits(self, host: str, port: int, found: Any) -> bool:
         family, _, _, _, address = found
-        if self._rule.is_written_by_user(host):
+        if self._rule.is_written_by_user(host, port):
             return True
-        return self._rule.permits_address(host, address[0]) and not _is_of_this_machine(family, address)
+        return self._rule.permits_address(host, port, address[0]) and not _is_of_this_machine(family, address)
 
     def _found(self, handle: int) -> socket.socket:
         found = self._sockets.get(handle)
