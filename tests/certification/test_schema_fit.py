@@ -53,3 +53,11 @@ def test_a_value_that_does_not_fit_is_found_each_time(record: dict[str, object],
 
 def test_a_long_text_is_cut() -> None:
     assert outline("secret 42 " * 100) == '"aaaaaa 99 aaaaaa 99 aaaaaa 99 aaaaaa 99 …"'
+
+
+def test_a_pattern_of_a_schema_does_not_take_for_ever() -> None:
+    for rule in ({"pattern": "^(a+)+$"}, {"pattern": r"^(a+)+\1$"}):
+        schema = {"properties": {"name": {"anyOf": [{"type": "integer"}, {"type": "string", **rule}]}}}
+        assert not [*SchemaFit(schema).misfits({"name": "a" * 40})]
+    named = {"patternProperties": {"^(a+)+$": {"type": "integer"}}}
+    assert [each.field for each in SchemaFit(named).misfits({"a" * 40: "x", "a" * 40 + "b": "y"})] == ["a" * 40]

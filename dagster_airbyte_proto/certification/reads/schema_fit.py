@@ -8,9 +8,11 @@ import re
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from jsonschema import Draft7Validator, SchemaError, ValidationError
+from jsonschema import Draft7Validator, SchemaError, ValidationError, validators
 from referencing import Registry
 from referencing.exceptions import Unresolvable
+
+from dagster_airbyte_proto.sync.connector.config_check import matches_pattern
 
 _MAX_SHAPES = 50_000
 _MAX_OUTLINE_CHARACTERS = 40
@@ -42,7 +44,7 @@ class SchemaFit:
         self._formats = tuple(_formats(schema))
         try:
             Draft7Validator.check_schema(schema)
-            self._validator: Draft7Validator | None = Draft7Validator(schema, registry=Registry())
+            self._validator: Any = _Validator(schema, registry=Registry())
         except SchemaError:
             self._validator = None
 
@@ -67,6 +69,24 @@ class SchemaFit:
             return tuple(each for each in self._validator.iter_errors(record) if each.validator in _RULES_ON_TYPES)
         except (Unresolvable, RecursionError, re.error):
             return ()
+
+
+def _pattern(_: Any, pattern: str, found: Any, __: Any) -> Iterator[ValidationError]:
+    if isinstance(found, str) and matches_pattern(pattern, found) is False:
+        yield ValidationError("does not match the pattern")
+
+
+def _pattern_properties(validator: Any, patterns: Any, found: Any, _: Any) -> Iterator[ValidationError]:
+    for pattern, rule in patterns.items() if isinstance(found, dict) else ():
+        for name, item in found.items():
+            if matches_pattern(pattern, name):
+                yield from validator.descend(item, rule, path=name, schema_path=pattern)
+
+
+# A connector's pattern must not take for ever: one that RE2 does not know fits everything.
+_Validator: Any = validators.extend(  # type: ignore[no-untyped-call]  # jsonschema has no types for it
+    Draft7Validator, {"pattern": _pattern, "patternProperties": _pattern_properties}
+)
 
 
 def outline(value: Any) -> str:

@@ -82,14 +82,18 @@ def _may_take_for_ever(part: Any) -> bool:
     if not isinstance(part, Mapping):
         return False
     pattern = part.get("pattern")
-    if "$ref" in part or "patternProperties" in part or (isinstance(pattern, str) and _matches(pattern, "") is None):
+    if (
+        "$ref" in part
+        or "patternProperties" in part
+        or (isinstance(pattern, str) and matches_pattern(pattern, "") is None)
+    ):
         return True
     return any(map(_may_take_for_ever, part.values()))
 
 
-def _matches(pattern: str, text: str) -> bool | None:
-    """Searches by RE2, whose time is linear; like ECMA 262, it has ASCII digits and a `$` that is the end. None if it
-    does not know the pattern: it has no look-around and no back references."""
+def matches_pattern(pattern: str, text: str) -> bool | None:
+    """Searches for a schema's pattern by RE2, whose time is linear; like ECMA 262, it has ASCII digits and a `$` that
+    is the end. None if it does not know the pattern: it has no look-around and no back references."""
     try:
         found = pc.match_substring_regex(pa.array([text.encode("utf-8", "replace")]), pattern)
     except (pa.ArrowInvalid, UnicodeEncodeError):
@@ -99,7 +103,7 @@ def _matches(pattern: str, text: str) -> bool | None:
 
 def _pattern(_: Any, pattern: str, found: Any, __: Any) -> Iterator[ValidationError]:
     if isinstance(found, str):
-        matches = _matches(pattern, found)
+        matches = matches_pattern(pattern, found)
         if not (re.search(pattern, found) if matches is None else matches):
             yield ValidationError("does not match the pattern")
 
