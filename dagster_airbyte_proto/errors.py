@@ -113,6 +113,10 @@ class CommitUnknown(ProtoError):
     retryable = True
 
 
+class LandedUnseen(CommitUnknown):
+    """A load is in its table's log, and readers do not see it yet. It must not be committed again."""
+
+
 class Cancelled(ProtoError):
     """Somebody cancelled the run before it was done. Nothing is wrong, and the next run goes on from there."""
 

@@ -28,7 +28,7 @@ def _check_store_is_not_elsewhere(folder: Path, name: str) -> None:
     if old.is_file() and not new.exists():
         raise ValueError(
             f"starts at the folder of this file, so the store is {new}, which is not there; there is one at {old}: move"
-            " it, or write its whole path"
+            " it if it is that of this project, or write the whole path of the store"
         )
 
 

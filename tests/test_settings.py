@@ -75,7 +75,7 @@ def test_a_state_file_where_earlier_releases_made_it_is_not_left_behind(
     monkeypatch.chdir(tmp_path / "deep")
     old = tmp_path / "deep" / "state.db"
     old.touch()
-    with pytest.raises(ConfigError, match=f"there is one at {old}: move it"):
+    with pytest.raises(ConfigError, match=f"there is one at {old}: move it if"):
         load(tmp_path, "state_url: sqlite:///state.db")
     old.rename(tmp_path / "state.db")
     assert load(tmp_path, "state_url: sqlite:///state.db").state_url == f"sqlite:///{tmp_path}/state.db"

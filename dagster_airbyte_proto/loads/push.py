@@ -164,7 +164,8 @@ class PushPosition(msgspec.Struct, frozen=True):
     """The state of a pushed stream: up to here the memory of the push, a table, has what was acknowledged.
 
     `cursor` is the value, and `snapshot` the snapshot of the table, up to which all rows were acknowledged: those of
-    the plan once it is at its end. `basis` (`push_basis`) and `cursor_of` are the plan's.
+    the plan once it is at its end. `basis` (`push_basis`) and `cursor_of` are the plan's. Of a mirror
+    whose state was reset, `resent` are the partitions that were pushed since: the others are to be sent again.
     """
 
     plan_id: str
@@ -174,6 +175,7 @@ class PushPosition(msgspec.Struct, frozen=True):
     snapshot: TableSnapshot | None = None
     basis: str = ""
     cursor_of: str = ""
+    resent: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, state_value: object) -> "PushPosition | None":
@@ -182,6 +184,10 @@ class PushPosition(msgspec.Struct, frozen=True):
             return msgspec.convert(state_value, cls)
         except msgspec.ValidationError:
             return None
+
+    def resends(self, partition: str | None) -> bool:
+        """True if all rows of this partition, or of all for None, are to be sent again."""
+        return self.resent is not None and partition not in self.resent
 
     @property
     def is_end(self) -> bool:

@@ -27,6 +27,7 @@ from dagster_airbyte_proto.cli.output import Answer, Grid, short
 from dagster_airbyte_proto.cli.program import config as config_group
 from dagster_airbyte_proto.cli.program import state as group
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.protocols.lookup import PUSH
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
@@ -118,7 +119,8 @@ def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any)
     new = codec.from_value(stream, value)
     with _lease(call, store, target.name) as lease:
         if target.connection is not None:
-            store.note_protocol(lease, target.connection.connector.protocol)
+            is_push = target.connection.push is not None
+            store.note_protocol(lease, PUSH if is_push else target.connection.connector.protocol)
         shared = next((each.state for each in store.states(target.name) if each.state.stream is None), None)
         if stream is None or shared is None:
             return store.change_state(lease, new.stream, new, who=user_name())
@@ -136,7 +138,8 @@ def reset_state(call: Call, connection: str, stream: str | None) -> Answer:
 
     target = call.known_connection_target(connection)
     store = call.store()
-    known = [stored.state.stream for stored in store.states(target.name)]
+    # A push that has only begun has a plan, and no state.
+    known = [stored.state.stream for stored in store.states(target.name)] or [*store.deliveries(target.name)]
     # If all streams share one state, any name passes: `reset_state` explains why one stream cannot be reset.
     chosen = None if stream is None else _stream_of(stream) if None in known else _known_stream(stream, known)
     with _lease(call, store, target.name) as lease:

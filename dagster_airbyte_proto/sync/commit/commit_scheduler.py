@@ -133,8 +133,10 @@ class CommitScheduler:
                 self._ledger.completed(stream)
             elif run.is_refused or not (is_checkpointed(run.planned) or self._waits_for_states(stream)):
                 self._stage.discard(stream)
+        self._profiles.begin_replacing(run for run in self._runs.values() if run.is_complete)
         self._loader.close_load(list(self._runs), self._tied, is_last=True)
         self._loader.wait_for_commit()
+        self._profiles.end_replacing(self._runs.values())
         # Changes that a generation made in its table are reported only once it is published.
         self._wait_for_tables(run for run in self._runs.values() if run.outcome.last_commit is not None)
         for stream, run in self._runs.items():

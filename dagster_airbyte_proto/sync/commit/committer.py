@@ -32,7 +32,15 @@ from types import TracebackType
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration, Resolution, StateStore
-from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, ProtoError, StagingError, StateConflict, TableError
+from dagster_airbyte_proto.errors import (
+    CommitUnknown,
+    ConfigError,
+    LandedUnseen,
+    ProtoError,
+    StagingError,
+    StateConflict,
+    TableError,
+)
 from dagster_airbyte_proto.loads.load import CommittedRows, Load, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local
 from dagster_airbyte_proto.model import State, StateScope, StreamId
@@ -145,6 +153,14 @@ class Committer:
         def commit_if_readable(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | None:
             try:
                 landed = _find(tables, load, part)
+            except LandedUnseen as error:
+                if not resolution.as_landed:
+                    remedy = "Resolve it as landed, or let a sync show its rows."
+                    raise ConfigError(
+                        f"resolving load {load.load_id} as lost", f"it has landed: {error.found}", remedy=remedy
+                    ) from error
+                silent.add(part.stream)
+                return None
             except CommitUnknown:
                 silent.add(part.stream)
                 return None

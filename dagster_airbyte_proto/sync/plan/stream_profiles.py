@@ -80,6 +80,7 @@ class StreamProfiles:
         self._profiles = dict(store.stream_profiles(lease.connection))
         self._recorded: set[StreamId] = set()
         self._text_forms: dict[StreamId, Mapping[str, str]] = {}
+        self._replacing: set[StreamId] = set()
         self.warnings: list[str] = []
 
     def beside(self) -> "StreamProfiles":
@@ -193,6 +194,33 @@ class StreamProfiles:
             if profile != before:
                 profiles[stream] = profile
         self._save(profiles, changes)
+
+    def begin_replacing(self, runs: Iterable[StreamRun]) -> None:
+        """Notes that the key of a stream may have the form of before or of now: its new rows are about to replace the
+        old ones, and this run may die behind that. `record_changes` notes which one it is."""
+        saved = {}
+        for run in runs:
+            stream = run.planned.id
+            before = self._profiles.get(stream)
+            if before is None or before.table != run.planned.table or not replaces_table(run.planned):
+                continue
+            retyped = retyped_columns(before.text_forms, self._text_forms[stream])
+            if retyped:
+                either = {each.column: f"{each.in_table} or {each.in_stream}" for each in retyped}
+                saved[stream] = msgspec.structs.replace(before, text_forms={**before.text_forms, **either})
+        if saved:
+            self._store.save_stream_profiles(self._lease, saved, [])
+            self._replacing |= saved.keys()
+
+    def end_replacing(self, runs: Iterable[StreamRun]) -> None:
+        """Notes the form of before where no row was replaced after all."""
+        kept = {
+            run.planned.id: self._profiles[run.planned.id]
+            for run in runs
+            if run.planned.id in self._replacing and run.outcome.last_commit is None
+        }
+        if kept:
+            self._store.save_stream_profiles(self._lease, kept, [])
 
     def record_interim_changes(self, run: StreamRun) -> None:
         """Records the changes of a stream whose table is about to change once more. The next `record_changes` records

@@ -9,6 +9,7 @@ from dagster_airbyte_proto.loads.push import SealedPlan
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode
 from dagster_airbyte_proto.protocols.destination import PushedStream
+from dagster_airbyte_proto.staging.faults import stream_fault
 from dagster_airbyte_proto.sync.push.delivery import ProcessDelivery, RowRange
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
@@ -55,12 +56,19 @@ class DeliveryAttempts:
                     self.unnamed = 0  # All rows go again, and are counted again.
                 for part in self._parts(start):
                     self._deliver(part)
-            except (InternalError, StateConflict):
+            except StateConflict:
                 raise
-            except ProtoError as error:
-                self.error = error
+            except Exception as error:  # noqa: BLE001 - the rows are accounted for, whatever became of them
+                self.error = error if isinstance(error, ProtoError) else self._fault(error)
             if not self._may_retry(attempt):
                 return
+
+    def _fault(self, error: Exception) -> InternalError:
+        """The error of a delivery on which our own code failed."""
+        is_safe = self._plan.mode in IDEMPOTENT
+        effect = "are sent by the next push" if is_safe else "may be there: the next push asks what to do"
+        text = f"rows that were not acknowledged {effect}"
+        return stream_fault(str(self._plan.stream), error, "pushing its rows", text)
 
     def _deliver(self, part: PlanPart) -> None:
         process = ProcessDelivery(self._context, self._plan, part.stream, part.rules, self._storage)

@@ -17,13 +17,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT
 from dagster_airbyte_proto.encoding.sendable import readable_row
 from dagster_airbyte_proto.errors import ConfigError, SchemaRefused, TableError
 from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, StagedRows, TransformedStream
 from dagster_airbyte_proto.loads.plan_query import HASH, OWN_COLUMNS, PARTITION
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan, push_basis
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
-from dagster_airbyte_proto.model import MergeMode, SchemaPolicy, State, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import MergeMode, PushMode, SchemaPolicy, State, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
@@ -162,8 +163,27 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
         snapshot=snapshot,
         basis=push_basis(plan.mode, plan.fingerprint, plan.mapping),
         cursor_of=plan.cursor_of,
+        resent=_resent(context, plan),
     )
     return state_codec_named(PUSH).from_value(plan.stream, msgspec.to_builtins(position))
+
+
+def _resent(context: PushContext, plan: SealedPlan) -> tuple[str, ...] | None:
+    """The partitions of a mirror that were pushed since a reset, which forgets the position of all of them."""
+    if plan.partition is None or plan.mode is not PushMode.MIRROR:
+        return None
+    before = stored_position(context, plan.stream)
+    if before is None:
+        return (plan.partition,) if _was_pushed(context, plan.stream) else None
+    return None if before.resent is None else tuple(sorted({*before.resent, plan.partition}))
+
+
+def _was_pushed(context: PushContext, stream: StreamId) -> bool:
+    """True if rows of the stream were delivered before, though its state may have been reset since."""
+    if stored_position(context, stream) is not None:
+        return True
+    changes = context.delivery.store.history(context.delivery.connection.name, limit=NO_LIMIT)
+    return any(change.stream in (stream, None) for change in changes)
 
 
 def stored_position(context: PushContext, stream: StreamId) -> PushPosition | None:
@@ -182,15 +202,20 @@ def stored_position(context: PushContext, stream: StreamId) -> PushPosition | No
 
 
 def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target: TableTarget) -> StagedRows:
-    """Stages the rows of a plan from one position to another, as one part of a load."""
-    replaces = plan.starts_over and start == 0
+    """Stages the rows of a plan from one position to another, as one part of a load.
+
+    One that starts over replaces all rows. That of a mirror's partition leaves those of the others: they say what is to
+    be removed there.
+    """
+    starts_over = plan.starts_over and start == 0
+    replaces = starts_over and (plan.partition is None or plan.mode is not PushMode.MIRROR)
     files = _FoldFiles(context, plan, target, replaces=replaces)
     rejected = {each.row: each for each in context.delivery.store.rejected_rows(plan)}
     for batch in plan_batches(plan, target.storage, start, end):
         files.add(batch, rejected)
-    if replaces:
-        for batch in plan_batches(plan, target.storage, max(end, plan.rows_to_write), plan.rows):
-            files.keep(batch.rows)
+    if starts_over and _was_pushed(context, plan.stream):
+        for batch in plan_batches(plan, target.storage, end, plan.rows):
+            files.leave(batch)
     return StagedRows(
         stream=plan.stream,
         table=target.name,
@@ -206,10 +231,7 @@ def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target
 
 
 class _FoldFiles:
-    """The staged files of one fold: a file of rows, and one of the keys whose older rows go.
-
-    One that replaces all rows of the table keeps the keys of those that are still to be removed.
-    """
+    """The staged files of one fold: a file of rows, and one of the keys whose older rows go."""
 
     def __init__(self, context: PushContext, plan: SealedPlan, target: TableTarget, *, replaces: bool) -> None:
         self.keys = _keys_of(target)
@@ -218,15 +240,12 @@ class _FoldFiles:
         self._folder = StagingFolder.at(uri, target.storage)
         create_folder(self._folder)
         self._target, self._stream, self._suffix = target, str(plan.stream), secrets.token_hex(4)
-        self._partition, self._replaces = plan.partition, replaces
+        self._partition, self._replaces, self._mode = plan.partition, replaces, plan.mode
         self._rows: OpenFile | None = None
         self._deletes: OpenFile | None = None
         self.rows = self.removed = 0
 
     def add(self, batch: PlanBatch, rejected: dict[int, RejectedRow]) -> None:
-        if self._deletes is None:
-            keys = pa.schema([self._target.schema.field(key) for key in self.keys])
-            self._deletes = self._open("keys", keys, FileContent.EQUALITY_DELETES)
         gone = batch.rows
         if batch.is_removal:
             # A removal that was rejected leaves its row: the next plan finds it again.
@@ -238,15 +257,33 @@ class _FoldFiles:
                 gone = batch.rows.take(pa.array(kept, pa.int64()))
             self.removed += gone.num_rows
         if gone.num_rows:
-            self._deletes.write(gone.select(self.keys))
+            self._delete(gone)
         if not batch.is_removal:
             self._write(self._noted(batch, rejected))
 
+    def leave(self, batch: PlanBatch) -> None:
+        """Takes in rows that a plan which starts over has not sent yet. Should another one take its place, that has to
+        send them again; in a mirror the destination may have them, and they are to be removed once they are gone."""
+        if batch.is_removal:
+            if self._replaces:
+                self.keep(batch.rows)
+            return
+        if not self._replaces:
+            self._delete(batch.rows)
+        if self._mode is PushMode.MIRROR:
+            self.keep(batch.rows)
+
     def keep(self, keys: pa.RecordBatch) -> None:
-        """Keeps rows that the destination still has, and that are to be removed there. Nobody has their hash."""
+        """Keeps rows that the destination still has. Nobody has their hash."""
         count = keys.num_rows
         nothing, delivered = pa.nulls(count, pa.string()), pa.array([DELIVERED] * count, pa.string())
         self._write(self._described(keys, pa.array([0] * count, pa.int64()), delivered, nothing, nothing))
+
+    def _delete(self, rows: pa.RecordBatch) -> None:
+        if self._deletes is None:
+            keys = pa.schema([self._target.schema.field(key) for key in self.keys])
+            self._deletes = self._open("keys", keys, FileContent.EQUALITY_DELETES)
+        self._deletes.write(rows.select(self.keys))
 
     def _write(self, rows: pa.RecordBatch) -> None:
         if self._rows is None:

@@ -112,7 +112,7 @@ def make_plan(
 
     Raises TableError where a guard stops it: then nothing of it stays.
     """
-    starts_over = context.request.is_full or position is None
+    starts_over = context.request.is_full or position is None or position.resends(context.request.partition_key)
     query = origin.query._replace(
         at=_snapshot(context, options),
         delivered=origin.delivered.qualified if origin.delivered else None,

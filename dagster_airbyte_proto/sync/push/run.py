@@ -17,10 +17,11 @@ from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import Connection, PushOptions
 from dagster_airbyte_proto.connection.stream_names import streams_named
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateConflict
+from dagster_airbyte_proto.loads.push import PushPosition
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import PushedStream
-from dagster_airbyte_proto.protocols.lookup import PUSH
+from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.staging.faults import stream_fault
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.connector.config_check import check_config
@@ -123,7 +124,10 @@ def _run_push(
 
 def _check_no_sync(store: StateStore, name: str) -> None:
     """Raises ConfigError if the states under this name are those of a sync: a push would put its own in their place."""
-    if store.protocol(name) not in ("", PUSH) and store.states(name, partition=None):
+    if store.protocol(name) in ("", PUSH):
+        return
+    codec = state_codec_named(PUSH)
+    if any(PushPosition.of(codec.value(stored.state)) is None for stored in store.states(name, partition=None)):
         raise ConfigError(
             f"pushing connection {name}",
             "a sync has this name, and the states of its streams are stored under it",

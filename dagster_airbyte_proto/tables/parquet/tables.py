@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.atomic_files import sync_folder
-from dagster_airbyte_proto.errors import CommitUnknown, TableError
+from dagster_airbyte_proto.errors import LandedUnseen, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema
 from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
@@ -98,18 +98,24 @@ class ParquetTables:
 
     def _check_files(self, doing: str, name: TableName) -> None:
         """Raises TableError if a file of the table is gone: a load that lands could not be shown."""
-        for _, path in _linked_files(self.folders.snapshot(name)):
-            if not path.exists():
-                raise _file_gone(doing, path)
+        try:
+            gone = next((path for _, path in _linked_files(self.folders.snapshot(name)) if not path.exists()), None)
+        except OSError as error:
+            raise TableError(doing, f"{error.filename or name}: {error.strerror or error}") from error
+        if gone is not None:
+            raise _file_gone(doing, gone)
 
     def _show_landed(self, doing: str, part: StagedRows) -> None:
-        """Makes readers see a load that is in the log. Raises CommitUnknown: it is no load to be repeated, nor lost."""
+        """Makes readers see a load that is in the log. Raises LandedUnseen: it is no load to be repeated, nor lost."""
         with outcome_unknown(doing, str(part.stream)):
             try:
                 self._show(doing, part.table)
             except TableError as error:
-                remedy = f"The rows are committed; sync again to show them. {error.remedy}"
-                raise CommitUnknown(doing, error.found, remedy=remedy) from error
+                remedy = (
+                    f"The rows are committed; sync again to show them. {error.remedy} Before that, resolve its load as"
+                    " landed: `airbyte-proto loads resolve`."
+                )
+                raise LandedUnseen(doing, error.found, remedy=remedy) from error
 
     def _show(self, doing: str, name: TableName) -> None:
         """Makes readers see all that is in the log now, or more. Raises TableError if that is not possible."""

@@ -19,11 +19,13 @@ class Pushed:
         self.table, self._capsys = PushedTable(folder, mode="mirror"), capsys
 
     def shown(self, *options: str, code: int = 0, with_errors: bool = True, lists: str | None = None) -> str:
-        table = self.table
-        places = ["--home", str(table.home), "--settings", str(table.settings_file)]
-        words = ["push", *([lists] if lists else []), str(table.connection_file())]
+        words = ["push", *([lists] if lists else []), str(self.table.connection_file())]
+        return self.run(*words, *options, code=code, with_errors=with_errors)
+
+    def run(self, *words: str, code: int = 0, with_errors: bool = False) -> str:
+        places = ["--home", str(self.table.home), "--settings", str(self.table.settings_file)]
         self._capsys.readouterr()
-        assert main([*places, *words, *options]) == code
+        assert main([*places, *words]) == code
         printed = self._capsys.readouterr()
         return printed.out + (printed.err if with_errors else "")
 
@@ -89,6 +91,16 @@ def test_unknown_rows_are_listed_and_count_as_delivered_by_the_word_of_a_person(
     assert pushed.contacts("--unknown-landed", "1")["unknown"] == 0
     assert _ids(pushed.table.received()) == [*range(1, 8)]
     assert json.loads(pushed.listed("unknown", "--json"))["unknown"]["contacts"] == {"count": 0, "rows": []}
+
+
+def test_a_push_goes_on_from_a_state_that_was_set(pushed: Pushed) -> None:
+    pushed.table.push |= {"mode": "append", "changes": "cursor", "cursor": "id"}
+    pushed.contacts()
+    shown = pushed.run("state", "show", str(pushed.table.connection_file()), "--json")
+    [state] = json.loads(shown)["states"]
+    value = json.dumps({**state["state"], "cursor": "4"})
+    pushed.run("state", "set", str(pushed.table.connection_file()), "contacts", value)
+    assert pushed.contacts()["acknowledged"] == 2
 
 
 def test_only_the_streams_that_are_named_are_pushed(pushed: Pushed) -> None:

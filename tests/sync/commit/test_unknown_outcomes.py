@@ -3,17 +3,20 @@
 import shutil
 from collections.abc import Mapping
 
+import pyarrow.parquet as pq
 import pytest
 
 from dagster_airbyte_proto.checkpoints.store import LoadStatus, Resolution
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
+from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.tables.parquet.logged_tables import LoggedTables
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import EVERYTHING, REFRESH, Shop
@@ -162,3 +165,29 @@ def test_a_load_that_one_table_never_takes_is_resolved_as_landed_under_a_shared_
     assert resolve(place, as_landed=True) is LoadStatus.DONE
     assert place.sync(REFRESH).status is SyncStatus.COMPLETE
     expect(place, 10, 10)
+
+
+def test_a_load_of_plain_parquet_that_landed_and_is_not_shown_is_not_lost(
+    shop: OpenShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = shop(write="append", settings={"catalog": {"format": "parquet"}})
+    place.sync_of({"streams": {"users": {"records": 3}}})
+    [file] = (place.home / "warehouse").rglob("data/**/*.parquet")
+    aside, commit = place.home / "aside.parquet", LoggedTables.commit
+
+    def commit_and_lose_a_file(tables: LoggedTables, load_id: str, part: StagedRows) -> CommittedRows:
+        committed = commit(tables, load_id, part)
+        shutil.move(file, aside)
+        return committed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LoggedTables, "commit", commit_and_lose_a_file)
+        assert place.sync_of({"streams": {"users": {"records": 6}}}).status is SyncStatus.UNKNOWN
+    with pytest.raises(ConfigError, match="as lost: it has landed"):
+        resolve(place, as_landed=False)
+    shutil.move(aside, file)
+    again = place.sync_of({"streams": {"users": {"records": 6}}})
+    assert (again.status, again.recovered_loads, again.streams["users"].emitted) == (SyncStatus.COMPLETE, 1, 0)
+    [current] = (place.home / "warehouse").rglob("current")
+    shown = [row["id"] for path in current.glob("*.parquet") for row in pq.read_table(path, columns=["id"]).to_pylist()]
+    assert sorted(shown) == [*range(6)]

@@ -2,13 +2,17 @@
 twice: they are kept and reported, no later push sends them by itself, and `--retry-unknown` sends them once more."""
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
+from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from tests.sync.push.pushed_table import PushedTable, Row, person
 
@@ -145,3 +149,24 @@ def test_a_plan_says_that_rows_of_an_earlier_one_go_first(quick_folder: Path) ->
     [warning] = table.run(only_plans=True).warnings
     assert "15 rows of an earlier push are left" in warning
     assert "15 of them were sent and not acknowledged" in warning
+
+
+def test_rows_on_which_our_own_code_fails_are_accounted_for(
+    quick_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = PushedTable(quick_folder, mode="append")
+    table.fill([person(number) for number in range(20)])
+    written = StreamEncoder.pieces
+
+    def pieces(encoder: StreamEncoder, rows: pa.RecordBatch, batch: PlanBatch) -> Iterator[bytes | memoryview]:
+        if batch.start >= 10:
+            raise KeyError(batch.start)
+        yield from written(encoder, rows, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StreamEncoder, "pieces", pieces)
+        report = table.contacts()
+    assert (report.status, report.sent, report.acknowledged + report.unknown) == ("failed", 15, 15)
+    assert "may be there: the next push asks what to do" in (report.error or "")
+    assert table.contacts(unknown_landed=0).status == "complete"
+    assert {row["id"] for row in table.received()} == {*range(20)}

@@ -6,9 +6,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
 from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
+from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import EVERYTHING, REFRESH, Shop
 
@@ -177,6 +182,29 @@ def test_a_key_or_cursor_that_turns_from_text_into_json_is_refused_until_a_refre
     assert (report.status, changes(report)) == (SyncStatus.COMPLETE, [("column_retyped", column)])
     assert told(place, offered("2024-07-01", ["string", "integer"])).committed == 1
     assert [text.strip('"') for text in place.column("users", "updated_at")] == ["2024-07-01"]
+
+
+def test_after_a_refresh_of_which_nobody_knows_a_key_may_have_either_form(shop: OpenShop) -> None:
+    def offered(day: str, kind: Any) -> dict[str, Any]:
+        properties = {"key": {"type": kind}, "updated_at": {"type": "string"}}
+        rows = [{"key": "k1", "updated_at": day}]
+        stream = {"rows": rows, "properties": properties, "primary_key": [["key"]], "cursor": ["updated_at"]}
+        return {"streams": {"users": stream}}
+
+    place = shop(write="append_dedup")
+    place.modes["*"]["read"] = "full_refresh"
+    told(place, offered("2024-01-01", "string"))
+    place.offer(offered("2024-06-01", ["string", "integer"]))
+    settings = Settings.load(place.home, place.home / "settings.yaml")
+    faults = CallFaults({("commit", 1): CallFault.AFTER})
+    with Engine(settings, tables=with_faults(place.tables, faults)) as engine:
+        report = sync_connection(engine, Connection.from_file(place.connection_file), REFRESH)
+    assert report.status is SyncStatus.UNKNOWN
+    refused = told(place, offered("2024-07-01", "string"))
+    assert "column key is string or JSON text in the table and string in the stream" in str(refused.error)
+    assert told(place, offered("2024-07-01", "string"), REFRESH).status is SyncStatus.COMPLETE
+    assert told(place, offered("2024-08-01", "string")).status is SyncStatus.COMPLETE
+    assert place.column("users", "key") == ["k1"]
 
 
 @pytest.mark.parametrize("policy", ["evolve", "freeze"])

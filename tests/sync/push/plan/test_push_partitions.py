@@ -6,7 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.loads.plan_query import PARTITION
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.maintenance.reset import reset_state
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 from dagster_airbyte_proto.sync.push.plan.partition import query_of
 from tests.sync.push.pushed_table import SCHEMA, PushedTable, person
@@ -49,6 +53,22 @@ def test_rows_are_removed_within_the_partition(table: PushedTable) -> None:
     assert table.held().keys() == {1, 2, 11, 12, 13}
     assert table.contacts(partition=B).planned.removed == 2
     assert table.held().keys() == {1, 2, 12}
+
+
+def test_after_a_reset_each_partition_is_sent_again_and_removes_what_is_gone(table: PushedTable) -> None:
+    for each in (A, B):
+        table.contacts(partition=each)
+    store = SqlStore(table.settings.state_url)
+    with acquire_lease(store, "crm", "reset", 60.0) as renewal:
+        reset_state(store, renewal.lease, StreamId.of("contacts"), who="ann")
+    store.close()
+    table.fill([_row(1, A), _row(11, B), _row(12, B)])
+    for each, written, removed in ((A, 1, 7), (B, 2, 1)):
+        planned = table.contacts(partition=each).planned
+        assert (planned.to_write, planned.removed) == (written, removed)
+    assert table.held().keys() == {1, 11, 12}
+    for each in (A, B):
+        assert table.contacts(partition=each).planned.to_send == 0
 
 
 def test_a_row_that_moves_to_another_partition_stays(table: PushedTable) -> None:

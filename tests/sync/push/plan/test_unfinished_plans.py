@@ -59,6 +59,23 @@ def test_a_plan_with_nothing_to_do_takes_the_place_of_an_unfinished_one(table: P
     assert (table.contacts().status, table.contacts().planned.to_send) == ("complete", 0)
 
 
+@pytest.mark.parametrize("stops", ["rejected", "dies"])
+def test_a_mirror_that_stops_while_all_is_sent_again_forgets_no_row(quick_folder: Path, stops: str) -> None:
+    table = PushedTable(quick_folder, mode="mirror")
+    table.fill([person(number) for number in range(20)])
+    table.contacts()
+    table.push["max_rejected"] = 0
+    if stops == "dies":
+        table.config |= {"dies_after": 12, "once": str(table.folder / "once")}
+    else:
+        table.fill([person(number, score=float("nan") if number == 17 else 0.5) for number in range(20)])
+    assert table.contacts(is_full=True).status == "failed"
+    table.fill([person(number) for number in range(16)])
+    assert table.contacts(retries_rejected=True).planned.removed == 4
+    assert table.held().keys() == {*range(16)}
+    assert table.contacts().planned.to_send == 0
+
+
 def test_no_partition_gives_up_the_unfinished_one_of_another_whose_rows_nobody_remembers(table: PushedTable) -> None:
     table.push |= {"mode": "append", "changes": "all"}
     _die_once(table, partition=A)
