@@ -18,8 +18,8 @@ import click
 from dagster_airbyte_proto.cli.connection_names import complete_connections
 from dagster_airbyte_proto.cli.help_pages import write_example
 from dagster_airbyte_proto.cli.output import Answer
-from dagster_airbyte_proto.cli.project_folder import HOME, SETTINGS, project_folder
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.project_folder import HOME, HOME_VARIABLE, SETTINGS, project_folder
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.settings import Settings
     from dagster_airbyte_proto.sync.engine import Engine
 
-HOME_VARIABLE = "AIRBYTE_PROTO_HOME"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -8,9 +8,9 @@ from dagster_airbyte_proto.checkpoints.sql import sql_store
 from dagster_airbyte_proto.connection.connection import RunOn
 from dagster_airbyte_proto.connection.document import Document
 from dagster_airbyte_proto.connection.validation import validated
-from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
+from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.settings import Settings, SettingsFile
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.writer import TableWriter

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def sync(
     connection: "Connection",
     *,
-    home: Path | str = ".airbyte-proto",
+    home: Path | str | None = None,
     settings: Path | None = None,
     streams: Collection[str] | None = None,
     refresh: bool = False,
@@ -28,12 +28,13 @@ def sync(
     they share its Spark session.
     """
     # Importing Spark's and Arrow's modules takes a second. Callers that only need `sync.lease` should not wait for it.
+    from dagster_airbyte_proto.project_folder import home_folder
     from dagster_airbyte_proto.settings import Settings
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
     from dagster_airbyte_proto.sync.run import sync_connection
 
-    with Engine(Settings.load(Path(home), settings)) as engine:
+    with Engine(Settings.load(home_folder(home), settings)) as engine:
         return sync_connection(engine, connection, SyncRequest(streams, refresh, merges=merge))
 
 
@@ -41,7 +42,7 @@ def sync_all(
     connections: "Sequence[Connection]",
     session: Any = None,
     *,
-    home: Path | str = ".airbyte-proto",
+    home: Path | str | None = None,
     settings: Path | None = None,
 ) -> "list[SyncReport]":
     """Syncs all streams of these connections at once, each on an executor of a Spark cluster.
@@ -52,12 +53,13 @@ def sync_all(
     """
     import threading
 
+    from dagster_airbyte_proto.project_folder import home_folder
     from dagster_airbyte_proto.settings import Settings
     from dagster_airbyte_proto.sync.cluster.many_syncs import sync_connections
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.sync.run_options import RunOptions
 
-    with Engine(Settings.load(Path(home), settings), session=session) as engine:
+    with Engine(Settings.load(home_folder(home), settings), session=session) as engine:
         return sync_connections(engine, connections, RunOptions(threading.Event()))
 
 

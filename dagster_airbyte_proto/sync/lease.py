@@ -27,7 +27,7 @@ class LeaseWait(NamedTuple):
     notify: Callable[[str], object] = str
 
 
-_NO_WAIT = LeaseWait()
+NO_WAIT = LeaseWait()
 
 
 class LeaseRenewal:
@@ -91,7 +91,7 @@ def acquire_lease(
     connection: str,
     run_id: str,
     seconds: float,
-    wait: LeaseWait = _NO_WAIT,
+    wait: LeaseWait = NO_WAIT,
     *,
     slot: Slot = WHOLE,
 ) -> LeaseRenewal:

@@ -1,7 +1,10 @@
 """Commands in a subfolder work on the project's home."""
 
+from pathlib import Path
+
 import pytest
 
+from dagster_airbyte_proto.project_folder import home_folder
 from tests.cli.conftest import USERS, Place
 
 
@@ -16,6 +19,17 @@ def test_a_command_in_a_subfolder_uses_the_home_of_its_project(place: Place, mon
     assert shown.err.startswith(f"home folder: {place.folder / '.airbyte-proto'}\n")
     assert place.json("state", "list")["connections"]
     assert list(below.iterdir()) == []
+
+
+def test_dagster_and_calls_from_python_find_the_same_home(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, below = place.folder / ".airbyte-proto", place.folder / "definitions"
+    home.mkdir(exist_ok=True)
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert home_folder() == home
+    assert home_folder("other") == Path("other")
+    monkeypatch.setenv("AIRBYTE_PROTO_HOME", "/elsewhere")
+    assert home_folder("") == Path("/elsewhere")
 
 
 def test_settings_above_make_the_project_before_there_is_a_home(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

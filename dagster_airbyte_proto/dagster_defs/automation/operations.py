@@ -16,6 +16,7 @@ from pydantic import Field
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.stream_names import streams_named, unmistakable_name
+from dagster_airbyte_proto.dagster_defs.automation.resolve_load import ResolveConfig, resolve_op
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import ConnectorSettings, opened_engine, table_io_manager
@@ -100,7 +101,8 @@ def build_connection_jobs(
     connector_key: str = "connector",
     io_manager_key: str = "io_manager",
 ) -> list[dg.JobDefinition]:
-    """Builds the jobs `reset_<name>`, `rollback_<name>`, `refresh_<name>` and `care_<name>`, each launched with a form.
+    """Builds the jobs `reset_<name>`, `rollback_<name>`, `refresh_<name>`, `care_<name>` and `resolve_load_<name>`,
+    each launched with a form.
 
     The form of `care_<name>` has a default for every field, so a schedule can launch it unchanged. If the connection's
     `assets` are given, a refresh is planned from their catalog and records a materialization of each stream.
@@ -120,6 +122,12 @@ def build_connection_jobs(
         ),
         _job(
             f"care_{name}", "Compacts the tables, and expires old snapshots and files.", _care(name, keys), CareConfig()
+        ),
+        _job(
+            f"resolve_load_{name}",
+            "Ends a load of which nobody knows whether it landed, as you say.",
+            resolve_op(name, *keys),
+            ResolveConfig(),
         ),
     ]
 
@@ -169,7 +177,7 @@ def _reset(name: str, keys: _Keys) -> dg.OpDefinition:
     def reset(context: dg.OpExecutionContext, config: ResetConfig) -> None:
         connector = getattr(context.resources, keys.connector)
         with failing_the_step(), _leased_engine(context, name, connector) as (engine, lease):
-            known = [stored.state.stream for stored in engine.store.states(name)]
+            known = [stored.state.stream for stored in engine.store.states(name)] or [*engine.store.deliveries(name)]
             streams = [_stream_named(stream, known) for stream in config.streams] or [None]
             for stream in streams:
                 _log_state_changes(context, [reset_state(engine.store, lease, stream, who=_actor(context))])

@@ -47,7 +47,6 @@ from dagster_airbyte_proto.dagster_defs.definitions.translator import (
     TableFormat,
 )
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
-from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice
 from dagster_airbyte_proto.dagster_defs.push.assets import build_push_assets
 from dagster_airbyte_proto.dagster_defs.push.delivered_tables import build_push_tables
@@ -56,6 +55,7 @@ from dagster_airbyte_proto.dagster_defs.push.table_sensor import build_table_sen
 from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
 from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import write_message
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source

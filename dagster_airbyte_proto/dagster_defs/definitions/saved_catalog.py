@@ -6,9 +6,9 @@ import msgspec
 
 from dagster_airbyte_proto.connection import OTHERS, Connection
 from dagster_airbyte_proto.connection.stream_names import parsed_name
-from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.model import Catalog, FieldPath, ReadMode, Stream
+from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.protocols.lookup import source_protocol
 
 # A placeholder so that modes that need a key can be planned; `asset_streams` removes it before anybody sees it.

@@ -19,10 +19,10 @@ from pydantic import BaseModel, Field
 from dagster_airbyte_proto.connection.drafting.config_fields import NoPrompter
 from dagster_airbyte_proto.connection.drafting.connection_file import Draft
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
-from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry
 from dagster_airbyte_proto.launchers.registry.download import open_registry
+from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.stack_traces import brief_log_line
 from dagster_airbyte_proto.sync.connector.new_connection import (

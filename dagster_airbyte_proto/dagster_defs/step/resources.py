@@ -62,11 +62,12 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     """Runs connections as steps.
 
     Without `state`, state is kept in `home`: by default the environment's `AIRBYTE_PROTO_HOME`, or else
-    `.airbyte-proto`. If another run holds the connection, a sync waits up to `lease_wait_seconds` for it.
-    `shared_state` decides what happens when only some of the streams that share one state are selected: "refuse" fails,
-    "whole" syncs the others too. After a sync, each table it wrote to is compacted if it has
-    `compact_after_delete_files` delete files or `compact_after_small_files` small files; 0 means never. `run_on`
-    "executors" runs the connectors on the executors of the Spark session, unless a connection says otherwise.
+    `.airbyte-proto` of the project, from the working directory upward. If another run holds the connection, a sync
+    waits up to `lease_wait_seconds` for it. `shared_state` decides what happens when only some of the streams that
+    share one state are selected: "refuse" fails, "whole" syncs the others too. After a sync, each table it wrote to is
+    compacted if it has `compact_after_delete_files` delete files or `compact_after_small_files` small files; 0 means
+    never. `run_on` "executors" runs the connectors on the executors of the Spark session, unless a connection says
+    otherwise.
     """
 
     state: SqlStateStore | None = None

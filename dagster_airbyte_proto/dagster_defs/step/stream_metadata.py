@@ -29,6 +29,7 @@ class StreamMetadata(NamespacedMetadataSet):
     emitted: int
     committed: int
     rejected: int
+    uncommitted: int | None = None
     unknown: int | None = None
     filtered: int | None = None
     dropped: int | None = None
@@ -129,7 +130,8 @@ def _numbers(report: StreamReport) -> dict[str, Any]:
     return {
         "emitted": report.emitted,
         "committed": report.committed,
-        "rejected": report.rejected,
+        "rejected": report.rejected - report.uncommitted,
+        "uncommitted": report.uncommitted or None,
         "filtered": report.filtered or None,
         "dropped": report.dropped or None,
         "added": report.added or None,

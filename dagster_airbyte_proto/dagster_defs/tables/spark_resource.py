@@ -8,7 +8,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from dagster_airbyte_proto.dagster_defs.home import home_folder
+from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 

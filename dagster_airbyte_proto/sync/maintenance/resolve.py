@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, Resolution, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.commit.committer import Committer
-from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.lease import NO_WAIT, LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.run_log import new_run_id
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
 
 
-def resolve_load(engine: "Engine", load_id: str, resolution: Resolution) -> LoggedLoad:
+def resolve_load(engine: "Engine", load_id: str, resolution: Resolution, waiting: LeaseWait = NO_WAIT) -> LoggedLoad:
     """Ends an announced load, and returns its entry in the log.
 
     Tables that can be read tell themselves whether it landed, and get the rows that they lack. The resolution counts
@@ -20,7 +20,7 @@ def resolve_load(engine: "Engine", load_id: str, resolution: Resolution) -> Logg
     """
     connection = _announced(engine.store, load_id).load.connection
     with (
-        acquire_lease(engine.store, connection, new_run_id(), engine.settings.lease_seconds) as renewal,
+        acquire_lease(engine.store, connection, new_run_id(), engine.settings.lease_seconds, waiting) as renewal,
         Committer(engine.store, lambda: engine.tables, renewal.lease) as committer,
     ):
         committer.resolve(_announced(engine.store, load_id).load, resolution)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def push(
     connection: "Connection",
     *,
-    home: Path | str = ".airbyte-proto",
+    home: Path | str | None = None,
     settings: Path | None = None,
     streams: Collection[str] | None = None,
     plan: bool = False,
@@ -30,10 +30,11 @@ def push(
 
     With `plan` nothing is sent: the report says what would be. A `full` push takes nothing for delivered.
     """
+    from dagster_airbyte_proto.project_folder import home_folder
     from dagster_airbyte_proto.settings import Settings
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.sync.push.push_context import PushRequest
     from dagster_airbyte_proto.sync.push.run import push_connection
 
-    with Engine(Settings.load(Path(home), settings)) as engine:
+    with Engine(Settings.load(home_folder(home), settings)) as engine:
         return push_connection(engine, connection, PushRequest(streams, only_plans=plan, is_full=full))

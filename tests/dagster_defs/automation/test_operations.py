@@ -29,6 +29,7 @@ from dagster_airbyte_proto.testing.fake_source import command
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options, resources, shop_assets
 from tests.dagster_defs.support.shop_runs import Run, Runs
+from tests.sync.commit.test_unknown_outcomes import drop_table, left_announced
 from tests.sync.shop import processes_of, until
 
 TWO = {"streams": {"users": {"records": 12}, "orders": {"records": 4}}, "state_every": 5}
@@ -119,9 +120,24 @@ def test_each_job_starts_with_a_form_of_its_defaults() -> None:
         "care_shop": [
             {"config": {"tables": [], "compact": True, "expire": True, "keep_days": 7.0, "orphans_after_days": 3.0}}
         ],
+        "resolve_load_shop": [{"config": {"load": "", "outcome": ""}}],
     }
     for job in jobs:
         assert dg.validate_run_config(job, job.run_config)
+
+
+def test_a_load_of_which_nobody_knows_is_ended_by_the_word_of_a_person(runs: OpenRuns) -> None:
+    shop = runs()
+    left_announced(shop.place)
+    drop_table(shop.place, "users")
+    [load, *_] = shop.place.store.announced_loads("shop")
+    open_form = launch(shop, "resolve_load", {})
+    assert f"Set `outcome` to landed or lost. These loads wait: {load.load_id} (" in open_form.descriptions[0]
+    run = launch(shop, "resolve_load", {"load": load.load_id, "outcome": "landed"})
+    assert run.succeeded, run.failures
+    assert load.load_id not in [each.load_id for each in shop.place.store.announced_loads("shop")]
+    entry = shop.place.store.load(load.load_id)
+    assert entry is not None and f"dagster run {run.run_id}" in str(entry.reason)
 
 
 def test_tables_without_snapshots_are_refused_before_anything_moves(runs: OpenRuns) -> None:

@@ -24,7 +24,7 @@ def table(quick_folder: Path) -> PushedTable:
 def _launch(table: PushedTable, job: str, instance: dg.DagsterInstance, form: Mapping[str, Any]) -> Run:
     connection = Connection.from_file(table.connection_file())
     jobs = {each.name: each for each in build_connection_jobs(connection, assets=build_push_assets(connection))}
-    assert set(jobs) == {"retry_rejected_crm", "reset_push_crm", "rollback_crm", "care_crm"}
+    assert set(jobs) == {"retry_rejected_crm", "reset_push_crm", "rollback_crm", "care_crm", "resolve_load_crm"}
     [op] = [node.name for node in jobs[job].nodes]
     resources = {
         "connector": ConnectorResource(home=str(table.home)),
