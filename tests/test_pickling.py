@@ -16,6 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 import dagster_airbyte_proto
+from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.validation import StrictModel
 from dagster_airbyte_proto.loads.storage import Storage
@@ -35,6 +36,7 @@ _SERVICES = {
     "InstallerWatch": "has a descriptor and a callback",
     "LaunchOptions": "has callbacks",
     "LaunchableConnector": "has a launcher",
+    "Lease": "belongs to the process that acquired it",
     "LeasedRun": "has the lease's renewal and the log",
     "LeaseWait": "has an event and a callback",
     "LoadSteps": "has the stage, the ledger and the committer",
@@ -133,6 +135,11 @@ def test_a_value_is_the_same_after_it_was_pickled(value: type) -> None:
     assert type(after) is value
     # Errors are equal to nothing but themselves.
     assert after == before or repr(after) == repr(before)
+
+
+def test_a_lease_stays_in_its_process() -> None:
+    with pytest.raises(TypeError, match="belongs to the process that acquired it"):
+        pickle.dumps(made(Lease))
 
 
 def test_every_service_is_still_there() -> None:

@@ -20,7 +20,7 @@ The rules:
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigChange, ConfigOwner, StoredConfig
@@ -36,7 +36,8 @@ NO_LIMIT = 1_000_000_000
 class Lease(NamedTuple):
     """The right of one run to change a connection, or one partition of it. `holder` names the process that holds it.
 
-    A random `token` tells two leases with the same fence apart.
+    A random `token` tells two leases with the same fence apart. It is pickled nowhere: whoever works in another process
+    acquires one of its own.
     """
 
     connection: str
@@ -46,6 +47,9 @@ class Lease(NamedTuple):
     expires_at: datetime
     token: str
     partition: str = ""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a lease belongs to the process that acquired it")
 
 
 class RunStart(NamedTuple):

@@ -53,7 +53,7 @@ class ProgressView(Protocol):
 def progress_view(connection: str, *, is_verbose: bool = False) -> Iterator[ProgressView]:
     """Opens the view that suits stderr, until the block ends."""
     if not sys.stderr.isatty():
-        lines = ProgressLines(connection, _write_line, is_verbose=is_verbose)
+        lines = ProgressLines(connection, write_line, is_verbose=is_verbose)
         yield lines
         lines.ended()
         return
@@ -266,7 +266,7 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:.1f} TiB"
 
 
-def _write_line(text: str) -> None:
+def write_line(text: str) -> None:
     """Writes the line in one call, because lines come from several threads."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

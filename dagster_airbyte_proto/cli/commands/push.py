@@ -11,7 +11,7 @@ from dagster_airbyte_proto.cli.commands.sync import stream_names
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
 from dagster_airbyte_proto.cli.output import Answer, Grid, counted
 from dagster_airbyte_proto.cli.program import program
-from dagster_airbyte_proto.cli.progress import progress_view
+from dagster_airbyte_proto.cli.push_progress import push_view
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 
@@ -78,7 +78,7 @@ def _push(call: Call, connection_file: str, request: "PushRequest") -> Answer:
     cancel = threading.Event()
     with (
         call.engine() as engine,
-        progress_view(connection.name, is_verbose=call.is_verbose) as watcher,
+        push_view(connection.name, connection.push or (), engine.store, is_verbose=call.is_verbose) as watcher,
         cancelling(cancel, lambda: True, "what is acknowledged is kept"),
     ):
         report = push_connection(engine, connection, request, RunOptions(cancel, watcher))
