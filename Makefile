@@ -40,7 +40,7 @@ quick: setup ## the fast tests that need no JVM, Docker, browser, package index 
 test: setup system spark-classes ## what every change has to pass
 	$(PYTEST) -m "not nightly" --junitxml build/tests.xml
 
-nightly: setup system spark-classes ## what `make test` has one case of: crash matrices, long chains, every real connector; then `make soak`
+nightly: setup system spark-classes ## what `make test` has one case of: crash matrices, long chains, every real connector
 	$(PYTEST) -m nightly
 
 spark-classes: # leaves Spark's classes to the JVMs of the tests
@@ -83,7 +83,7 @@ bench: setup ## our figures beside those of the peers, as ratios of CPU seconds
 
 soak: setup kills $(if $(filter docker,$(LAUNCH)),,matrix) ## random kills of real syncs, then the whole crash matrix on Iceberg and Delta (an hour and a half on two cores)
 
-kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers; N / 5 on a Connect server; N on executors; 5 N of pushes, 2 N of relays, N of both by their commands. LAUNCH=docker: N of connectors in containers
+kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers; N / 5 on a Connect server; N on executors (processes); 5 N of pushes, 2 N of relays, N of both by their commands. LAUNCH=docker: N of connectors in containers
 ifeq ($(LAUNCH),docker)
 	$(BIN)/python -m tests.soak --kills $(N) --tables folder --launch docker
 else

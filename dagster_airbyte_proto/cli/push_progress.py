@@ -31,10 +31,10 @@ class PushView:
         self, connection: str, streams: Collection[str], write: Callable[[str], object], *, is_verbose: bool = False
     ) -> None:
         self._connection, self._write, self._is_verbose = connection, write, is_verbose
-        self._began_at = self._told_at = time.monotonic()
+        self._began_at = self._reported_at = time.monotonic()
         self._before: Mapping[StreamId, Delivery] = {}
         self._found: dict[str, Delivery | None] = dict.fromkeys(streams)
-        self._told = 0
+        self._reported = 0
 
     def run_started(self, run_id: str, runs: Mapping[StreamId, "StreamRun"]) -> None: ...
 
@@ -57,11 +57,11 @@ class PushView:
     def write_progress(self) -> None:
         """Writes the progress since the last line, if there is any."""
         now, acknowledged = time.monotonic(), self._acknowledged()
-        if now - self._told_at >= _LINE_SECONDS and acknowledged != self._told:
-            rate = (acknowledged - self._told) / (now - self._told_at)
+        if now - self._reported_at >= _LINE_SECONDS and acknowledged != self._reported:
+            rate = (acknowledged - self._reported) / (now - self._reported_at)
             parts = (f"{name} {each.acknowledged:,} of {each.plan.rows:,}" for name, each in self._delivered())
             self._write(f"{self._connection}: {', '.join(parts)} rows acknowledged, {max(0.0, rate):,.0f} rows/s")
-            self._told_at, self._told = now, acknowledged
+            self._reported_at, self._reported = now, acknowledged
 
     def drawn(self) -> "RenderableType":
         from rich import box

@@ -36,7 +36,8 @@ class Phase(StrEnum):
 class StreamRun:
     """One stream in one sync: the parts of its progress, and how it ends.
 
-    The reading thread alone changes it. The live view reads it from another thread.
+    The plan and the reading thread change it, one after the other; on the driver of a task, what the task reports. The
+    live view reads it from another thread.
     """
 
     def __init__(self, planned: PlannedStream) -> None:

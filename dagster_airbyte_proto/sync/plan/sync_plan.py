@@ -1,4 +1,4 @@
-"""Plans one sync: everything that is decided before a table is touched and the connector reads.
+"""Plans one sync: everything that is decided before a table is prepared and the connector reads.
 
 The order matters:
 
