@@ -13,8 +13,7 @@ The rules:
 - One partition of a connection has either states of streams or one state of the whole connection, never both: a
   connector is handed one kind. The newest change decides. The states it displaces go to the history as reset, and a
   rollback brings them back.
-- All changes of one call share one version.
-- Every call is one transaction. All but `acquire` may be repeated when their outcome is unknown.
+- Every call is one transaction, its changes one version. All but `acquire` may be repeated if the outcome is unknown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,10 +33,9 @@ NO_LIMIT = 1_000_000_000
 
 
 class Lease(NamedTuple):
-    """The right of one run to change a connection, or one partition of it. `holder` names the process that holds it.
+    """The right of one run, in the process `holder`, to change a connection or one partition of it.
 
-    A random `token` tells two leases with the same fence apart. It is pickled nowhere: whoever works in another process
-    acquires one of its own.
+    A random `token` tells two leases with the same fence apart. No lease is pickled: another process acquires its own.
     """
 
     connection: str
@@ -60,8 +58,7 @@ class RunStart(NamedTuple):
 
 
 class LoggedRun(NamedTuple):
-    """One run of a connection. `ended_at` is None and `status` and `report` are empty until it has ended; one that died
-    stays so."""
+    """One run of a connection. `ended_at` is None, `status` and `report` are empty until it has ended."""
 
     run_id: str
     started_at: datetime
@@ -81,8 +78,7 @@ class LoadStatus(StrEnum):
 class LoggedLoad(NamedTuple):
     """One entry of the loads log.
 
-    `committed` is what the tables reported. `reason` says who resolved the load by hand, and how. `fence` is that of
-    the run that announced it.
+    `committed` is what the tables reported, `reason` who resolved it by hand and how, `fence` that of its run.
     """
 
     load: Load

@@ -48,7 +48,7 @@ class PushRequest(NamedTuple):
         return self.retries_unknown or self.unknown_landed is not None
 
     def landed_rows(self, unknown: int) -> int:
-        """How many of so many unknown rows are there."""
+        """The number of those that are there among so many unknown rows."""
         return unknown if self.unknown_landed == "all" else self.unknown_landed or 0
 
 
