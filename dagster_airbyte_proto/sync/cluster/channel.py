@@ -17,7 +17,7 @@ import msgspec
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.cluster.certificate import new_identity
 from dagster_airbyte_proto.sync.cluster.frames import keep_alive, receive_frame, send_frame
-from dagster_airbyte_proto.sync.cluster.remote_calls import Access, Greeting, RemoteCall, RemoteResult
+from dagster_airbyte_proto.sync.cluster.remote_calls import Access, Greeting, RemoteCall, RemoteResult, package_version
 from dagster_airbyte_proto.sync.cluster.values import RemoteMethods, as_remote, decoder, encoded
 
 _GREETING_SECONDS = 10.0
@@ -80,7 +80,7 @@ class Channel:
         """Returns the access of a new sync."""
         token = secrets.token_urlsafe(32)
         self._syncs[token] = sync
-        return Access(self._host, self._listener.getsockname()[1], token, self._identity.certificate)
+        return Access(self._host, self._listener.getsockname()[1], token, self._identity.certificate, package_version())
 
     def _accept(self) -> None:
         while True:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,14 +25,24 @@ _ONCE = frozenset((("store", "acquire"), ("tables", "commit")))
 """Calls that may have had their effect although no answer came: a lease that nobody knows of, a commit."""
 
 
+def package_version() -> str:
+    """The version of this package; empty if it was not installed, but put on the path."""
+    try:
+        return version("dagster-airbyte-proto")
+    except PackageNotFoundError:
+        return ""
+
+
 class Access(NamedTuple):
     """All that a task needs to reach its driver. The token is good for one sync, and ends with those that were started
-    beside it: a task that starts anew has to hear that its sync has ended."""
+    beside it: a task that starts anew has to hear that its sync has ended. `version` is the one of this package at the
+    driver: both ends need the same. It is empty where nobody knows it."""
 
     host: str
     port: int
     token: str
     certificate: str
+    version: str = ""
 
     def __repr__(self) -> str:
         return f"Access({self.host!r}, {self.port})"

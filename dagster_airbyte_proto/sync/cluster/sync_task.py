@@ -20,7 +20,7 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.sync.cluster.credentials import DriverCredentials
 from dagster_airbyte_proto.sync.cluster.progress_sender import ProgressSender
-from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink
+from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink, package_version
 from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, SyncOrder, SyncOutcome, TablesOfDriver
 from dagster_airbyte_proto.sync.cluster.values import as_remote
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
@@ -38,6 +38,7 @@ _CACHE = "~/.cache/dagster_airbyte_proto/executor"
 
 def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None:
     """Runs the sync of this number. Attempts count from 0; a later one supersedes those before it."""
+    _check_version(accesses[number].version)
     link = DriverLink(accesses[number], attempt)
     try:
         driver: DriverOfSync = link.stub("driver", DriverOfSync)
@@ -46,6 +47,17 @@ def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None
             driver.ended(attempt, _outcome(link, driver, order, attempt))
     finally:
         link.close()
+
+
+def _check_version(of_driver: str) -> None:
+    """Raises ConfigError where this package is another one than at the driver: what they say to each other differs."""
+    here = package_version()
+    if here and of_driver and here != of_driver:
+        raise ConfigError(
+            "running a sync on an executor",
+            f"dagster-airbyte-proto is {here} on the executor, and {of_driver} on the driver",
+            remedy="Install the same version on both.",
+        )
 
 
 def _outcome(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int) -> SyncOutcome:

@@ -19,6 +19,7 @@ from dagster_airbyte_proto.sync.cluster import frames, remote_calls
 from dagster_airbyte_proto.sync.cluster.certificate import new_identity
 from dagster_airbyte_proto.sync.cluster.executor_sync import StoreOfSync
 from dagster_airbyte_proto.sync.cluster.frames import MAX_FRAME_BYTES
+from dagster_airbyte_proto.sync.cluster.sync_task import run_sync_task
 from dagster_airbyte_proto.sync.connector.container_owners import Ownership, ownership
 from tests.sync.cluster.conftest import Serving
 from tests.sync.shop import until
@@ -71,6 +72,13 @@ def test_a_wrong_token_or_a_dead_one_is_not_answered(serving: Serving) -> None:
     with pytest.raises(StateUnavailable):
         stub.doubled(1)
     assert target.calls == 1
+
+
+def test_a_task_of_another_version_says_so(serving: Serving) -> None:
+    access = serving.access(Answering(), Answering)
+    assert access.version
+    with pytest.raises(ConfigError, match=r"on the executor, and 9\.9 on the driver"):
+        run_sync_task([access._replace(version="9.9")], 0, 0)
 
 
 def test_a_driver_with_another_certificate_is_not_trusted(serving: Serving) -> None:
