@@ -67,7 +67,7 @@ def _origins(context: PushContext, stream: StreamId, origin: PushOrigin) -> Mapp
 def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
     before = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
     if before is not None and not context.request.only_plans and _goes_on(context, before, options, origin):
-        return _delivered(context, before.plan, options, origin)
+        return _deliver_and_fold(context, before.plan, options, origin)
     plan = make_plan(context, stream, options, origin, stored_position(context, stream))
     if context.request.only_plans:
         if before is not None:
@@ -78,9 +78,9 @@ def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin
         reach("push.sealed")
         if before is not None and not before.is_complete:
             drop_plan(context, before.plan, successor=plan)
-        return _delivered(context, plan, options, origin)
+        return _deliver_and_fold(context, plan, options, origin)
     drop_plan(context, plan)
-    return _nothing_sent(plan, options, origin.delivered.qualified if origin.delivered else None)
+    return _report_of_plan(plan, options, origin.delivered.qualified if origin.delivered else None)
 
 
 def _is_to_be_sealed(plan: SealedPlan, before: Delivery | None) -> bool:
@@ -157,7 +157,9 @@ def _reset_command(plan: SealedPlan) -> str:
     return f"airbyte-proto state reset {plan.connection} {plan.stream}"
 
 
-def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
+def _deliver_and_fold(
+    context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin
+) -> PushedStreamReport:
     """Delivers a sealed plan, then folds what is acknowledged."""
     start = first_position(context.delivery, plan)
     parts, storage = _parts(context, plan, options, origin), context.engine.tables.storage
@@ -168,11 +170,11 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         position = stored_position(context, plan.stream)
         rejected = [each.reason for each in context.delivery.store.rejected_rows(plan) if each.row >= start]
     except StateUnavailable as failed:
-        return _unread(context, plan, options, failed, max(0, attempts.sent - start))
-    error, unfolded = attempts.error, _unfolded(context, delivery, position, origin)
+        return _report_of_unread_store(context, plan, options, failed, max(0, attempts.sent - start))
+    error, unfolded = attempts.error, _fold_or_error(context, delivery, position, origin)
     reach("push.folded")
     texts = [context.delivery.destination.mask.text(str(each)) for each in (error, unfolded) if each is not None]
-    if isinstance(error, TooManyRejected) and (unfolded or not _given_up(context, delivery, position, origin)):
+    if isinstance(error, TooManyRejected) and (unfolded or not _give_up(context, delivery, position, origin)):
         texts.append(_goes_on_as_planned(plan, origin))
     error = error or unfolded
     if delivery.is_complete and error is None:
@@ -184,7 +186,7 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     proved = delivery.acknowledged - start - len(rejected)
     unnamed = min(attempts.unnamed, proved)
     return msgspec.structs.replace(
-        _nothing_sent(plan, options, origin.delivered.qualified if origin.delivered else None),
+        _report_of_plan(plan, options, origin.delivered.qualified if origin.delivered else None),
         status=_status(error),
         sent=sent - start,
         acknowledged=proved - unnamed,
@@ -198,7 +200,7 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     )
 
 
-def _unfolded(
+def _fold_or_error(
     context: PushContext, delivery: Delivery, position: PushPosition | None, origin: PushOrigin
 ) -> ProtoError | None:
     """Folds what is acknowledged. Returns the error where it could not: the plan is needed until a later push can."""
@@ -212,7 +214,7 @@ def _unfolded(
     return None
 
 
-def _given_up(context: PushContext, delivery: Delivery, position: PushPosition | None, origin: PushOrigin) -> bool:
+def _give_up(context: PushContext, delivery: Delivery, position: PushPosition | None, origin: PushOrigin) -> bool:
     """Gives up a plan that rejected rows have stopped, so that the next push has them as they are by then. What is
     acknowledged is folded.
 
@@ -279,12 +281,12 @@ def _folded_rows(plan: SealedPlan, position: PushPosition | None) -> int:
     return position.rows if position is not None and position.plan_id == plan.plan_id else 0
 
 
-def _unread(
+def _report_of_unread_store(
     context: PushContext, plan: SealedPlan, options: PushOptions, error: StateUnavailable, sent: int
 ) -> PushedStreamReport:
     """The report where the store does not say how far the destination came: the next push reads it."""
     return msgspec.structs.replace(
-        _nothing_sent(plan, options, None),
+        _report_of_plan(plan, options, None),
         status=SyncStatus.FAILED,
         sent=sent,
         unknown=sent,
@@ -336,11 +338,11 @@ def _status(error: ProtoError | None) -> SyncStatus:
 def _only_planned(context: PushContext, plan: SealedPlan, options: PushOptions) -> PushedStreamReport:
     samples = samples_of(plan, context.engine.tables.storage, context.request.samples)
     drop_plan(context, plan)
-    report = _nothing_sent(plan, options, None)
+    report = _report_of_plan(plan, options, None)
     return msgspec.structs.replace(report, samples=samples)
 
 
-def _nothing_sent(plan: SealedPlan, options: PushOptions, table: str | None) -> PushedStreamReport:
+def _report_of_plan(plan: SealedPlan, options: PushOptions, table: str | None) -> PushedStreamReport:
     return PushedStreamReport(
         status=SyncStatus.COMPLETE,
         origin=_origin_name(options),
