@@ -103,17 +103,6 @@ def test_chosen_fields_are_sent_alone_renamed_and_hashed(quick_folder: Path, pro
 
 
 @pytest.mark.parametrize("target", ["airbyte", "singer"])
-def test_a_value_that_does_not_fit_is_null_where_fields_are_chosen(quick_folder: Path, target: str) -> None:
-    shop = RelayedShop(quick_folder, target=target)
-    shop.modes = {"users": {"write": "append", "select": ["id", "age"]}}
-    rows = [{"id": 1, "age": "not a number"}, {"id": 2, "age": 3}]
-    properties = {"id": {"type": "integer"}, "age": {"type": ["null", "integer"]}}
-    report = shop.sync_of({"streams": {"users": {"rows": rows, "properties": properties}}})
-    assert report.streams["users"].nulled == {"age": 1}
-    assert shop.received("users") == [{"id": 1, "age": None}, {"id": 2, "age": 3}]
-
-
-@pytest.mark.parametrize("target", ["airbyte", "singer"])
 def test_a_full_refresh_replaces_what_the_destination_has(quick_folder: Path, target: str) -> None:
     shop = RelayedShop(quick_folder, target=target, write="overwrite", read="full_refresh")
     for round_number in (1, 2):

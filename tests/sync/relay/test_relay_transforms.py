@@ -19,3 +19,14 @@ def test_a_destination_gets_the_rows_that_keep_the_rules(quick_folder: Path, tar
     assert shop.ids("users") == [2, 3, 4]
     assert all(row["nested"] == values["nested"] for row in shop.received("users"))
     assert shop.positions() == {"users": 5}
+
+
+@pytest.mark.parametrize("target", ["airbyte", "singer"])
+def test_a_value_that_does_not_fit_is_null_where_fields_are_chosen(quick_folder: Path, target: str) -> None:
+    shop = RelayedShop(quick_folder, target=target)
+    shop.modes = {"users": {"write": "append", "select": ["id", "age"]}}
+    rows = [{"id": 1, "age": "not a number"}, {"id": 2, "age": 3}]
+    properties = {"id": {"type": "integer"}, "age": {"type": ["null", "integer"]}}
+    report = shop.sync_of({"streams": {"users": {"rows": rows, "properties": properties}}})
+    assert report.streams["users"].nulled == {"age": 1}
+    assert shop.received("users") == [{"id": 1, "age": None}, {"id": 2, "age": 3}]
