@@ -41,7 +41,7 @@ def stream_columns(schema: pa.Schema) -> tuple[StreamColumn, ...]:
 def arrow_frame(batch: pa.RecordBatch) -> memoryview:
     """Returns the rows of a batch as a stream of Arrow's IPC format. Columns that are as they should be are not copied
     twice."""
-    columns = [_sent(column) for column in batch.columns]
+    columns = [as_sent(column) for column in batch.columns]
     fields = [
         pa.field(field.name, column.type, field.nullable) for field, column in zip(batch.schema, columns, strict=True)
     ]
@@ -63,7 +63,8 @@ def _word(kind: pa.DataType) -> str:
     return "Decimal128" if pa.types.is_decimal128(kind) else _WORDS[kind]
 
 
-def _sent(array: pa.Array) -> pa.Array:
+def as_sent(array: pa.Array) -> pa.Array:
+    """Returns a column in the form that it has in a batch."""
     if _is_json(array.type):
         return json_texts(array).cast(pa.string())
     kind = _sent_type(array.type)

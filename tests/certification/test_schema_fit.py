@@ -60,4 +60,5 @@ def test_a_pattern_of_a_schema_does_not_take_for_ever() -> None:
         schema = {"properties": {"name": {"anyOf": [{"type": "integer"}, {"type": "string", **rule}]}}}
         assert not [*SchemaFit(schema).misfits({"name": "a" * 40})]
     named = {"patternProperties": {"^(a+)+$": {"type": "integer"}}}
+    assert not [*SchemaFit({**named, "additionalProperties": False}).misfits({"a" * 40 + "b": 1})]
     assert [each.field for each in SchemaFit(named).misfits({"a" * 40: "x", "a" * 40 + "b": "y"})] == ["a" * 40]

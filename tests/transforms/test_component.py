@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from dagster_airbyte_proto.encoding.arrow_frames import as_sent
 from dagster_airbyte_proto.errors import TransformError
 from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import ComponentSpec
@@ -13,7 +14,14 @@ from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER
 from dagster_airbyte_proto.transforms.transform import Rows
 
 _BATCH = pa.RecordBatch.from_pydict(
-    {"id": [1, 2, 3], "phone": ["1", "2", "3"], "email": ["a@x", "b@x", "c@x"], "score": [0.5, float("nan"), None]}
+    {
+        "id": [1, 2, 3],
+        "phone": ["1", "2", "3"],
+        "email": ["a@x", "b@x", "c@x"],
+        "score": [0.5, float("nan"), None],
+        "tags": [["a"], [], None],
+        "at": pa.array([1, 2, None], pa.time64("us")),
+    }
 )
 
 
@@ -56,6 +64,8 @@ def test_rows_come_back_in_another_order_and_form() -> None:
     def reversed_rows(batch: pa.RecordBatch) -> ComponentReplies:
         back = batch.take(pa.array([2, 1, 0]))
         back = _with(back, "id", back.column("id").cast(pa.int32()))
+        for name in ("tags", "at"):  # They go out as text.
+            back = _with(back, name, as_sent(back.column(name)))
         return ComponentReplies([_with(back, "phone", pa.array(["c", "b", "a"]))[:2], back[2:]], {})
 
     assert _transformed(reversed_rows).column("phone").to_pylist() == ["1", "b", "c"]

@@ -83,9 +83,21 @@ def _pattern_properties(validator: Any, patterns: Any, found: Any, _: Any) -> It
                 yield from validator.descend(item, rule, path=name, schema_path=pattern)
 
 
+def _additional(validator: Any, rule: Any, found: Any, schema: Any) -> Iterator[ValidationError]:
+    declared, patterns = schema.get("properties") or {}, schema.get("patternProperties") or {}
+    for name, item in found.items() if isinstance(found, dict) else ():
+        if name in declared or any(matches_pattern(each, name) is not False for each in patterns):
+            continue
+        if rule is False:
+            yield ValidationError(f"{name} is not expected")
+        elif isinstance(rule, dict):
+            yield from validator.descend(item, rule, path=name)
+
+
 # A connector's pattern must not take for ever: one that RE2 does not know fits everything.
 _Validator: Any = validators.extend(  # type: ignore[no-untyped-call]  # jsonschema has no types for it
-    Draft7Validator, {"pattern": _pattern, "patternProperties": _pattern_properties}
+    Draft7Validator,
+    {"pattern": _pattern, "patternProperties": _pattern_properties, "additionalProperties": _additional},
 )
 
 

@@ -53,8 +53,8 @@ def _chosen(name: str, waiting: Sequence[Load], config: ResolveConfig) -> str:
         found = f"the outcome is {config.outcome!r}"
         remedy = f"Set `outcome` to {LANDED} or {LOST}. These loads wait: {', '.join(texts) or 'none'}."
         raise ConfigError(doing, found, remedy=remedy)
-    if config.load:
-        return config.load
-    if len(waiting) != 1:
-        raise ConfigError(doing, f"{len(waiting)} loads wait", remedy=f"Name one in `load`: {', '.join(texts)}.")
-    return waiting[0].load_id
+    named = [each.load_id for each in waiting if config.load in ("", each.load_id)]
+    if len(named) != 1:
+        found = f"no load {config.load} of it waits" if config.load else f"{len(named)} of its loads wait"
+        raise ConfigError(doing, found, remedy=f"Name one in `load`: {', '.join(texts) or 'there is none'}.")
+    return named[0]

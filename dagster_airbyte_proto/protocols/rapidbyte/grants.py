@@ -11,7 +11,8 @@
 A connection only narrows. What it leaves out stays as the manifest has it, and an empty list blocks all.
 
 A host is an exact name, `*.suffix` (which is not the suffix itself), or `*`. With a port behind it (`db.acme.com:5432`,
-`[::1]:80`) it grants that port alone, else all. A config that names the port of its host grants that one.
+`[::1]:80`) it grants that port alone, else all. A config grants all ports of its host; but where the host is this
+machine, and the config names a port, that one alone.
 
 A name may lead anywhere, and who owns it may change that at any time. So the address counts too: one of this machine,
 of its link, or of nobody is reached only under a name that the *user* wrote out, in the connection or in the config. A
@@ -22,6 +23,7 @@ connects has to ask it (`sockets.py`).
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -68,7 +70,9 @@ class HostRule(NamedTuple):
         """True if it may connect to this port of a host of this name, wherever the name leads."""
         if not _HOST.fullmatch(host):
             return False
-        is_declared = any(_matches(pattern, host, port) for pattern in (*self.declared, *self.of_config))
+        is_declared = any(_matches(pattern, host, port) for pattern in self.declared) or any(
+            _matches(_split_port(named)[0], host, port) for named in self.of_config
+        )
         return is_declared and (self.allowed is None or any(_matches(each, host, port) for each in self.allowed))
 
     def permits_address(self, host: str, port: int, address: str) -> bool:
@@ -145,16 +149,18 @@ def _hosts_within(value: Any, depth: int) -> Iterator[str]:
 
 def _port_beside(config: Mapping[str, Any]) -> int | None:
     found = next((each for name, each in config.items() if str(name).lower() == "port"), None)
-    return int(found) if isinstance(found, int | str) and _PORT.fullmatch(str(found)) else None
+    return int(found) or None if isinstance(found, int | str) and _PORT.fullmatch(str(found)) else None
 
 
 def _host_of(text: str, port: int | None = None) -> Iterator[str]:
     """The host in a URL, or in a text such as `db.example.com:5432`. A pattern in a config is no grant."""
     try:
         parts = urlsplit(text if "://" in text else f"//{text}")
-        host, port = parts.hostname, parts.port or port
+        host = parts.hostname
     except ValueError:
         return
+    with suppress(ValueError):  # Several hosts, or a template: then all ports of the first are meant.
+        port = parts.port or port
     if host and "*" not in host:
         yield host if port is None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -38,10 +38,13 @@ _CACHE = "~/.cache/dagster_airbyte_proto/executor"
 
 def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None:
     """Runs the sync of this number. Attempts count from 0; a later one supersedes those before it."""
-    _check_version(accesses[number].version)
     link = DriverLink(accesses[number], attempt)
     try:
         driver: DriverOfSync = link.stub("driver", DriverOfSync)
+        mismatch = _version_mismatch(accesses[number].version)
+        if mismatch is not None:  # No error of the task: that would end the job, and the syncs beside it.
+            driver.ended(attempt, SyncOutcome(error=as_remote(mismatch)))
+            return
         order = driver.order(attempt)
         if order is not None:
             driver.ended(attempt, _outcome(link, driver, order, attempt))
@@ -49,15 +52,16 @@ def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None
         link.close()
 
 
-def _check_version(of_driver: str) -> None:
-    """Raises ConfigError where this package is another one than at the driver: what they say to each other differs."""
+def _version_mismatch(of_driver: str) -> ConfigError | None:
+    """The error where this package is another one than at the driver: what they say to each other differs."""
     here = package_version()
     if here and of_driver and here != of_driver:
-        raise ConfigError(
+        return ConfigError(
             "running a sync on an executor",
             f"dagster-airbyte-proto is {here} on the executor, and {of_driver} on the driver",
             remedy="Install the same version on both.",
         )
+    return None
 
 
 def _outcome(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int) -> SyncOutcome:

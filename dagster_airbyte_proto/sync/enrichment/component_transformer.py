@@ -107,12 +107,19 @@ class ComponentExchange:
             elif not self._answers_at_once and not _is_whole(replies, batch):
                 late = self._ended(process)
                 self._answers_at_once = not _has_rows(late)
-                replies = ComponentReplies([*replies.batches, *late.batches], {**late.rejected, **replies.rejected})
+                replies = ComponentReplies(
+                    [*replies.batches, *late.batches],
+                    {**late.rejected, **replies.rejected},
+                    [*replies.unnamed, *late.unnamed],
+                )
         return replies
 
     def finish(self) -> None:
         with self._failing():
-            if self._process is not None and _has_rows(self._ended(self._process)):
+            late = ComponentReplies((), {}) if self._process is None else self._ended(self._process)
+            if late.unnamed and self.on_error == "fail":
+                raise TransformError(TRANSFORMING, f"it rejected a row at the end of its run: {late.unnamed[0]}")
+            if _has_rows(late):
                 raise TransformError(
                     TRANSFORMING,
                     "rows came back at the end of its run, after the component had asked for the batch after theirs",

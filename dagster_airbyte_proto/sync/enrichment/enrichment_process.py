@@ -197,6 +197,7 @@ class EnrichmentProcess:
                 self._last_word = None
             elif isinstance(found, messages.UntypedOk):
                 self._last_word = found.message
+                self._connector.log.write("WARN", f"it said ok without saying of what: {found.message}")
             else:
                 self._output.skip(type(found).__name__)
         if self._output.error is not None:

@@ -35,7 +35,7 @@ _METER = metrics.get_meter(_SCOPE)
 _ROWS = _METER.create_counter("airbyte_proto.rows", "{row}", "Rows that were committed")
 _BYTES = _METER.create_counter("airbyte_proto.bytes", "By", "Bytes of records that were read")
 _REJECTED = _METER.create_counter("airbyte_proto.rejected", "{row}", "Rows that were rejected")
-_UNKNOWN = _METER.create_counter("airbyte_proto.unknown", "{row}", "Rows of which nobody knows whether they arrived")
+_UNKNOWN = _METER.create_gauge("airbyte_proto.unknown", "{row}", "Rows of which nobody knows whether they arrived")
 _NULLED = _METER.create_counter("airbyte_proto.nulled", "{value}", "Values that did not fit, and are NULL")
 _RETRIES = _METER.create_counter("airbyte_proto.retries", "{retry}", "Streams that a retry of a run read again")
 _RECOVERED = _METER.create_counter("airbyte_proto.recovered", "{load}", "Loads of dead runs that were ended")
@@ -157,7 +157,7 @@ class _OpenTelemetryMeter:
         for name, stream in report.streams.items():
             attributes = self._attributes(name)
             _REJECTED.add(max(0, stream.refused - stream.uncommitted), attributes)
-            _UNKNOWN.add(stream.unknown, attributes)
+            _UNKNOWN.set(stream.unknown, attributes)
             _NULLED.add(sum(stream.nulled.values()), attributes)
             if stream.status is SyncStatus.COMPLETE:
                 _COMPLETED.set(time.time(), attributes)
@@ -168,7 +168,7 @@ class _OpenTelemetryMeter:
             attributes = self._attributes(name)
             _PUSHED.add(stream.acknowledged, attributes)
             _REJECTED.add(stream.rejected, attributes)
-            _UNKNOWN.add(stream.unknown, attributes)
+            _UNKNOWN.set(stream.unknown, attributes)
             if stream.status is SyncStatus.COMPLETE:
                 _COMPLETED.set(time.time(), attributes)
 

@@ -177,6 +177,13 @@ def test_the_user_may_name_one_port_of_this_machine(rule: HostRule) -> None:
     assert not rule.permits_address("localhost", 5432, "127.0.0.1")
 
 
+def test_a_component_may_use_other_ports_of_the_host_of_its_config() -> None:
+    rule = HostRule((), ("db.acme.com:9000",))
+    assert rule.permits("db.acme.com", 8123) and not rule.permits("other.acme.com", 9000)
+    assert config_hosts({"url": "mongodb://one.acme.com:27017,two.acme.com:27017/db"}) == ("one.acme.com",)
+    assert config_hosts({"host": "db.acme.com", "port": 0}) == ("db.acme.com",)
+
+
 @pytest.mark.parametrize("address", ["10.0.0.5", "192.168.1.9", "93.184.216.34", "2606:2800:220:1::1", "fd12::1"])
 def test_other_addresses_are_permitted_with_their_hosts(address: str) -> None:
     assert HostRule(("*",)).permits_address("db.acme.com", 80, address)

@@ -17,11 +17,14 @@ from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalErr
 from dagster_airbyte_proto.launchers.docker.containers import Container
 from dagster_airbyte_proto.sync.cluster import frames, remote_calls
 from dagster_airbyte_proto.sync.cluster.certificate import new_identity
+from dagster_airbyte_proto.sync.cluster.channel import Served
 from dagster_airbyte_proto.sync.cluster.executor_sync import StoreOfSync
 from dagster_airbyte_proto.sync.cluster.frames import MAX_FRAME_BYTES
+from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, SyncOutcome
 from dagster_airbyte_proto.sync.cluster.sync_task import run_sync_task
+from dagster_airbyte_proto.sync.cluster.values import RemoteMethods, from_remote
 from dagster_airbyte_proto.sync.connector.container_owners import Ownership, ownership
-from tests.sync.cluster.conftest import Serving
+from tests.sync.cluster.conftest import ServedObjects, Serving
 from tests.sync.shop import until
 
 
@@ -74,11 +77,26 @@ def test_a_wrong_token_or_a_dead_one_is_not_answered(serving: Serving) -> None:
     assert target.calls == 1
 
 
-def test_a_task_of_another_version_says_so(serving: Serving) -> None:
-    access = serving.access(Answering(), Answering)
+class _Driver:
+    """Notes how the syncs of tasks end."""
+
+    def __init__(self) -> None:
+        self.ends: list[SyncOutcome] = []
+
+    def ended(self, attempt: int, outcome: SyncOutcome) -> None:
+        assert attempt == 0
+        self.ends.append(outcome)
+
+
+def test_a_task_of_another_version_says_so_and_does_not_fail(serving: Serving) -> None:
+    driver = _Driver()
+    served = ServedObjects({"driver": Served(RemoteMethods(DriverOfSync), lambda _: driver)})
+    access = serving.channel.admit(served)
     assert access.version
-    with pytest.raises(ConfigError, match=r"on the executor, and 9\.9 on the driver"):
-        run_sync_task([access._replace(version="9.9")], 0, 0)
+    run_sync_task([access._replace(version="9.9")], 0, 0)
+    [outcome] = driver.ends
+    assert outcome.error is not None
+    assert "on the executor, and 9.9 on the driver" in str(from_remote(outcome.error))
 
 
 def test_a_driver_with_another_certificate_is_not_trusted(serving: Serving) -> None:

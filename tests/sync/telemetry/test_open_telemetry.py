@@ -107,7 +107,8 @@ def test_rows_bytes_and_seconds_are_those_of_the_report(shop: OpenShop, collecte
     assert collected.metric("airbyte_proto.completed").keys() == {"users", "orders"}
     assert collected.metric("airbyte_proto.commit.duration").keys() == {"users", "orders"}
     assert collected.metric("airbyte_proto.rejected") == {}
-    assert collected.metric("airbyte_proto.unknown") == collected.metric("airbyte_proto.nulled") == {}
+    assert set(collected.metric("airbyte_proto.unknown").values()) <= {0}
+    assert collected.metric("airbyte_proto.nulled") == {}
     assert collected.metric("airbyte_proto.retries") == {}
 
 
