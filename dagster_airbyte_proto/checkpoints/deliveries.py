@@ -44,7 +44,7 @@ class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
 
     def begin_delivery(self, lease: Lease, plan: SealedPlan, position: int) -> None:
         """Counts an attempt to deliver the rows after this position. Nothing after it counts as acknowledged any more,
-        nor as announced, but in a mode in which a row that is sent twice may be there twice."""
+        nor as announced, but in a mode in which a row that is sent twice may be there twice, and in a mirror."""
         ...
 
     def announce_rows(self, lease: Lease, plan: SealedPlan, rows: int) -> None:

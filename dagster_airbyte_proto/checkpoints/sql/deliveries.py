@@ -16,7 +16,7 @@ from dagster_airbyte_proto.checkpoints.sql.schema import deliveries, rejected_ro
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
-from dagster_airbyte_proto.model import IDEMPOTENT, StreamId
+from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 
 _PLAN = msgspec.json.Decoder(SealedPlan)
 
@@ -66,7 +66,8 @@ def stored(tx: Connection, connection: str) -> Mapping[StreamId, Delivery]:
 
 def begin(tx: Connection, plan: SealedPlan, position: int, now: datetime) -> None:
     announced: int | ColumnElement[int] = position
-    if plan.mode not in IDEMPOTENT:  # What was announced may be there, whatever becomes of this attempt.
+    if plan.mode not in IDEMPOTENT or plan.mode is PushMode.MIRROR:
+        # What was announced may be there, whatever becomes of this attempt: nobody sends it twice, or it is removed.
         announced = case((deliveries.c.announced > position, deliveries.c.announced), else_=position)
     set_back = {"announced": announced, "acknowledged": position, "attempts": deliveries.c.attempts + 1}
     _update(tx, plan, now, set_back)

@@ -36,8 +36,8 @@ _MOST_LISTED = 10_000
 @click.option("--retry-unknown", is_flag=True, help="Send the rows again of which nobody knows whether they arrived.")
 @click.option(
     "--unknown-landed",
-    metavar="N|all",
-    help="Of these rows the first N have arrived, or all: they count as delivered, and only the others are sent again.",
+    metavar="N/M",
+    help="Of the M rows that `push unknown` lists the first N have arrived: only the others are sent again.",
 )
 @partition_options
 def push(
@@ -141,7 +141,9 @@ def _unknown(call: Call, connection_file: str) -> Answer:
                 found = unknown_rows(delivery, engine.tables.storage, _MOST_LISTED)
             rows = [{"number": each.number, "removed": each.is_removal, "row": each.values} for each in found]
             value[name] = {"count": count, "rows": rows}
-            parts.append(f"{name}: {counted(count, 'row')} sent and not acknowledged")
+            partition = delivery.plan.partition if delivery is not None else None
+            of = f", of partition {partition}" if count and partition else ""
+            parts.append(f"{name}: {counted(count, 'row')} sent and not acknowledged{of}")
             if found:
                 shown = [[each.number, f"{each.values}{' (removed)' if each.is_removal else ''}"] for each in found]
                 parts.append(Grid(["number", "row"], shown, counts=["number"]))

@@ -138,8 +138,8 @@ def reset_state(call: Call, connection: str, stream: str | None) -> Answer:
 
     target = call.known_connection_target(connection)
     store = call.store()
-    # A push that has only begun has a plan, and no state.
-    known = [stored.state.stream for stored in store.states(target.name)] or [*store.deliveries(target.name)]
+    # A stream whose first push has only begun has a plan, and no state.
+    known = [*(stored.state.stream for stored in store.states(target.name)), *store.deliveries(target.name)]
     # If all streams share one state, any name passes: `reset_state` explains why one stream cannot be reset.
     chosen = None if stream is None else _stream_of(stream) if None in known else _known_stream(stream, known)
     with _lease(call, store, target.name) as lease:

@@ -47,7 +47,8 @@ class RetryRejectedConfig(dg.Config):
     )
     unknown_landed: str = Field(
         default="",
-        description="How many of those, from the first one on, have arrived, or `all`. Only the others are sent again.",
+        description="N/M: of the M rows that `airbyte-proto push unknown` lists the first N have arrived. Only the"
+        " others are sent again.",
     )
 
 

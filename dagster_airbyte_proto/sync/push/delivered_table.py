@@ -170,11 +170,12 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
 
 def _resent(context: PushContext, plan: SealedPlan) -> tuple[str, ...] | None:
     """The partitions of a mirror that were pushed since a reset, which forgets the position of all of them."""
-    if plan.partition is None or plan.mode is not PushMode.MIRROR:
-        return None
     before = stored_position(context, plan.stream)
+    if plan.partition is None:
+        return None
     if before is None:
-        return (plan.partition,) if _was_pushed(context, plan.stream) else None
+        is_again = plan.mode is PushMode.MIRROR and _was_pushed(context, plan.stream)
+        return (plan.partition,) if is_again else None
     return None if before.resent is None else tuple(sorted({*before.resent, plan.partition}))
 
 
@@ -204,11 +205,14 @@ def stored_position(context: PushContext, stream: StreamId) -> PushPosition | No
 def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target: TableTarget) -> StagedRows:
     """Stages the rows of a plan from one position to another, as one part of a load.
 
-    One that starts over replaces all rows. That of a mirror's partition leaves those of the others: they say what is to
-    be removed there.
+    One that starts over replaces all rows. That of a partition leaves those of the others, if they are to be sent again
+    one by one: they say what a mirror has to remove.
     """
     starts_over = plan.starts_over and start == 0
-    replaces = starts_over and (plan.partition is None or plan.mode is not PushMode.MIRROR)
+    is_of_all = plan.partition is None
+    if not is_of_all and plan.mode is not PushMode.MIRROR:
+        is_of_all = stored_position(context, plan.stream) is None
+    replaces = starts_over and is_of_all
     files = _FoldFiles(context, plan, target, replaces=replaces)
     rejected = {each.row: each for each in context.delivery.store.rejected_rows(plan)}
     for batch in plan_batches(plan, target.storage, start, end):
@@ -216,6 +220,26 @@ def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target
     if starts_over and _was_pushed(context, plan.stream):
         for batch in plan_batches(plan, target.storage, end, plan.rows):
             files.leave(batch)
+    return _part(plan, files, target, replaces=replaces)
+
+
+def remember_sent(context: PushContext, delivery: Delivery, target: TableTarget | None) -> None:
+    """Notes the rows of a mirror's plan that were sent and not acknowledged, before that plan is given up: they may be
+    at the destination, and are to be removed there should they be gone. Raises as `fold`."""
+    plan, end = delivery.plan, min(delivery.announced, delivery.plan.rows_to_write)
+    if target is None or plan.mode is not PushMode.MIRROR or end <= delivery.acknowledged:
+        return
+    files = _FoldFiles(context, plan, target, replaces=False)
+    for batch in plan_batches(plan, target.storage, delivery.acknowledged, end):
+        files.leave(batch)
+    part = _part(plan, files, target, replaces=False)
+    load = Load(secrets.token_hex(16), plan.connection, context.delivery.lease.run_id, (part,), ())
+    outcome = context.committer.commit(load)
+    if outcome.refused:
+        raise outcome.refused[plan.stream]
+
+
+def _part(plan: SealedPlan, files: "_FoldFiles", target: TableTarget, *, replaces: bool) -> StagedRows:
     return StagedRows(
         stream=plan.stream,
         table=target.name,

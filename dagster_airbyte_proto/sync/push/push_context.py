@@ -1,7 +1,8 @@
 """The services and the request of one push that holds its connection, for every step of it."""
 
+import re
 from collections.abc import Collection
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.store import Lease
@@ -20,13 +21,20 @@ from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enri
 Destination = ConfiguredConnector[DestinationProtocol]
 
 
+class LandedRows(NamedTuple):
+    """The word of a person: of so many unknown rows the first ones have `landed`."""
+
+    landed: int
+    of: int
+
+
 class PushRequest(NamedTuple):
     """The request for a push: all streams of the connection, or those that are named.
 
     With `only_plans` nothing is sent, and `samples` rows of each kind are shown. `is_full` takes nothing for delivered.
-    `retries_rejected` sends the rejected rows again, `retries_unknown` those of which nobody knows. `unknown_landed`
-    of these are there, from the first one on: they count as delivered, and only the others are sent again. Of a
-    `partition` only its rows are pushed.
+    `retries_rejected` sends the rejected rows again, `retries_unknown` those of which nobody knows; with
+    `unknown_landed` only those of them that have not landed, and the others count as delivered. Of a `partition` only
+    its rows are pushed.
     """
 
     streams: Collection[str] | None = None
@@ -36,7 +44,7 @@ class PushRequest(NamedTuple):
     retries_rejected: bool = False
     retries_unknown: bool = False
     partition: Slice | None = None
-    unknown_landed: int | Literal["all"] | None = None
+    unknown_landed: LandedRows | None = None
 
     @property
     def partition_key(self) -> str | None:
@@ -47,18 +55,17 @@ class PushRequest(NamedTuple):
         """True if it says what is to become of rows of which nobody knows whether they arrived."""
         return self.retries_unknown or self.unknown_landed is not None
 
-    def landed_rows(self, unknown: int) -> int:
-        """The number of those that are there among so many unknown rows."""
-        return unknown if self.unknown_landed == "all" else self.unknown_landed or 0
 
-
-def landed_of(text: str) -> int | Literal["all"]:
+def landed_of(text: str) -> LandedRows:
     """The `unknown_landed` of a request, as a person writes it. Raises ConfigError for anything else."""
-    if text == "all":
-        return "all"
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError("reading how many unknown rows have landed", f"{text!r} is no number of rows, nor `all`")
-    return int(text)
+    found = re.fullmatch(r"([0-9]{1,18})/([0-9]{1,18})", text)
+    rows = LandedRows(int(found[1]), int(found[2])) if found else None
+    if rows is None or rows.landed > rows.of:
+        raise ConfigError(
+            "reading how many unknown rows have landed",
+            f"{text!r} is not N/M, the first N of the M rows that `airbyte-proto push unknown` lists",
+        )
+    return rows
 
 
 class DeliveryContext(NamedTuple):

@@ -12,6 +12,7 @@ from dagster_airbyte_proto.encoding.arrow_frames import stream_columns
 from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.errors import (
     Cancelled,
+    CommitUnknown,
     ConfigError,
     InternalError,
     ProtoError,
@@ -35,7 +36,7 @@ from dagster_airbyte_proto.sync.push.attempts import (
     row_ranges,
 )
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
-from dagster_airbyte_proto.sync.push.delivered_table import fold, stored_position
+from dagster_airbyte_proto.sync.push.delivered_table import fold, remember_sent, stored_position
 from dagster_airbyte_proto.sync.push.plan.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin, samples_of
 from dagster_airbyte_proto.sync.push.push_context import PushContext
@@ -66,8 +67,12 @@ def _origins(context: PushContext, stream: StreamId, origin: PushOrigin) -> Mapp
 
 def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
     before = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
-    if before is not None and not context.request.only_plans and _goes_on(context, before, options, origin):
-        return _deliver_and_fold(context, before.plan, options, origin)
+    if before is not None and not context.request.only_plans:
+        if _goes_on(context, before, options, origin):
+            return _deliver_and_fold(context, before.plan, options, origin)
+        if before.undecided and origin.delivered is None and _is_delivered(context, before.plan):
+            # Nobody remembers its rows: planned anew in this very run, they would all be sent once more.
+            return msgspec.structs.replace(_report_of_plan(before.plan, options, None), resumed=before.plan.rows)
     plan = make_plan(context, stream, options, origin, stored_position(context, stream))
     if context.request.only_plans:
         if before is not None:
@@ -103,19 +108,41 @@ def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, ori
     is still to go on.
     (Whoever changes the state by hand has the store forget the plan.)
     """
-    plan, position = delivery.plan, stored_position(context, delivery.plan.stream)
+    plan = delivery.plan
+    is_changed = plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode
+    _fold_earlier(context, delivery, origin)
+    _check_other_partition(context, delivery, origin)
     if context.request.unknown_landed is not None:
+        _check_mapping(context, delivery, origin, is_changed=is_changed)
         protocol, rules = context.delivery.destination.protocol, _rules(context, plan.stream, options)
         described = _described(context, plan, options, origin.fields)
         delivery = take_landed(context, delivery, StreamEncoder(protocol, described, rules))
-    folded = _folded_rows(plan, position)
+        _fold_earlier(context, delivery, origin)
+    check_decided(context, delivery)
+    _check_mapping(context, delivery, origin, is_changed=is_changed)
+    if delivery.is_complete:
+        drop_plan(context, plan)
+    is_elsewhere = plan.partition != context.request.partition_key
+    plans_anew = is_changed or is_elsewhere or (context.request.retries_rejected and origin.delivered is not None)
+    if delivery.is_complete or not (context.request.is_full or plans_anew):
+        return not delivery.is_complete
+    remember_sent(context, delivery, origin.delivered)
+    return False
+
+
+def _fold_earlier(context: PushContext, delivery: Delivery, origin: PushOrigin) -> None:
+    """Folds what an earlier run had acknowledged."""
+    plan = delivery.plan
+    folded = _folded_rows(plan, stored_position(context, plan.stream))
     if (plan.mode is not PushMode.OVERWRITE or delivery.is_complete) and delivery.acknowledged > folded:
         fold(context, delivery, folded, origin.delivered)
         if delivery.is_complete and plan.keeps_snapshot:
             _keep_snapshot(context, plan)
-    _check_other_partition(context, delivery, origin)
-    check_decided(context, delivery)
-    is_changed = plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode
+
+
+def _check_mapping(context: PushContext, delivery: Delivery, origin: PushOrigin, *, is_changed: bool) -> None:
+    """Raises ConfigError where the rest of a plan is of another mapping, and nobody remembers what was sent."""
+    plan = delivery.plan
     if is_changed and not delivery.is_complete and origin.delivered is None and not context.request.is_full:
         raise ConfigError(
             f"going on with the push of connection {plan.connection}",
@@ -123,11 +150,11 @@ def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, ori
             remedy="Push once more with both as they were, or send all rows again: `airbyte-proto push --full`.",
             stream=str(plan.stream),
         )
-    if delivery.is_complete:
-        drop_plan(context, plan)
-    is_elsewhere = plan.partition != context.request.partition_key
-    plans_anew = is_changed or is_elsewhere or (context.request.retries_rejected and origin.delivered is not None)
-    return not (delivery.is_complete or context.request.is_full or plans_anew)
+
+
+def _is_delivered(context: PushContext, plan: SealedPlan) -> bool:
+    found = context.delivery.store.deliveries(plan.connection).get(plan.stream)
+    return found is not None and found.plan.plan_id == plan.plan_id and found.is_complete
 
 
 def _check_other_partition(context: PushContext, delivery: Delivery, origin: PushOrigin) -> None:
@@ -224,6 +251,10 @@ def _give_up(context: PushContext, delivery: Delivery, position: PushPosition | 
     plan = delivery.plan
     has_replaced = position is None or delivery.acknowledged > 0
     if _would_double(delivery, origin) or (plan.starts_over and not has_replaced):
+        return False
+    try:
+        remember_sent(context, delivery, origin.delivered)
+    except (TableError, CommitUnknown):
         return False
     # A plan without rows takes its place: there is nothing of it to go on with.
     nothing = msgspec.structs.replace(

@@ -184,10 +184,10 @@ def _chosen(connection: Connection, request: PushRequest) -> Mapping[StreamId, P
 
 def _check_landed(connection: Connection, request: PushRequest, streams: Collection[StreamId]) -> None:
     """Raises ConfigError where a number of rows is named, and nobody knows of which stream."""
-    if isinstance(request.unknown_landed, int) and len(streams) > 1:
+    if request.unknown_landed is not None and len(streams) > 1:
         raise ConfigError(
             f"pushing connection {connection.name}",
-            f"{request.unknown_landed:,} rows are said to have landed, of one of {len(streams)} streams",
+            f"{request.unknown_landed.landed:,} rows are said to have landed, of one of {len(streams)} streams",
             remedy="Name the stream: `--streams`.",
         )
 

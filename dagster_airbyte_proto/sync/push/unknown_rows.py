@@ -46,8 +46,8 @@ def check_decided(context: PushContext, delivery: Delivery) -> None:
             f"{delivery.undecided:,} rows were sent and not acknowledged, and in mode {delivery.plan.mode} a row that"
             " is sent twice may be there twice",
             remedy=f"Look at the destination: `airbyte-proto push unknown {name}` lists these rows. `--retry-unknown`"
-            " sends them again; `--unknown-landed N` only those after the first N, which are there, and with `all`"
-            " none.",
+            f" sends them again; `--unknown-landed N/{delivery.undecided}` those after the first N, which are there."
+            f"{_of_partition(delivery)}",
             stream=str(delivery.plan.stream),
         )
 
@@ -55,25 +55,31 @@ def check_decided(context: PushContext, delivery: Delivery) -> None:
 def take_landed(context: PushContext, delivery: Delivery, encoder: StreamEncoder) -> Delivery:
     """Takes the first unknown rows for acknowledged, as many as the request says. Returns the delivery after that.
 
-    Raises ConfigError if there are not so many.
+    Raises ConfigError if other rows are unknown by now than those that a person has seen: the word is not about them.
     """
-    plan, landed = delivery.plan, context.request.landed_rows(delivery.undecided)
-    if not delivery.undecided:
+    plan, word = delivery.plan, context.request.unknown_landed
+    if word is None:
         return delivery
-    if landed > delivery.undecided:
+    if word.of != delivery.undecided:
         raise ConfigError(
             f"going on with the push of connection {plan.connection}",
-            f"{landed:,} rows are said to have landed, and {delivery.undecided:,} were sent and not acknowledged",
+            f"{word.landed:,} of {word.of:,} unknown rows are said to have landed, and {delivery.undecided:,} are"
+            " unknown",
+            remedy=f"Look again: `airbyte-proto push unknown {plan.connection}`.",
             stream=str(plan.stream),
         )
-    if landed:
-        end = delivery.acknowledged + landed
-        refused = _refused(context, delivery, end, encoder)
-        context.delivery.store.acknowledge_rows(context.delivery.lease, plan, AcknowledgedRows(end, refused))
-        text = f"{plan.stream}: {landed:,} rows that were not acknowledged count as delivered, by the word of a person"
-        context.delivery.destination.note(text)
-        return context.delivery.store.deliveries(plan.connection)[plan.stream]
-    return delivery
+    if not word.landed:
+        return delivery
+    end = delivery.acknowledged + word.landed
+    refused = _refused(context, delivery, end, encoder)
+    context.delivery.store.acknowledge_rows(context.delivery.lease, plan, AcknowledgedRows(end, refused))
+    text = f"{plan.stream}: {word.landed:,} rows that were not acknowledged count as delivered, by the word of a person"
+    context.delivery.destination.note(text)
+    return context.delivery.store.deliveries(plan.connection)[plan.stream]
+
+
+def _of_partition(delivery: Delivery) -> str:
+    return "" if delivery.plan.partition is None else f" They are of `--partition {delivery.plan.partition}`."
 
 
 def _refused(context: PushContext, delivery: Delivery, end: int, encoder: StreamEncoder) -> list[RejectedRow]:
@@ -95,7 +101,7 @@ def warn_of_unfinished(context: PushContext, delivery: Delivery) -> None:
     """Says that a plan which is shown comes only after the rest of an earlier one."""
     left = delivery.plan.rows - delivery.acknowledged
     if left > 0:
-        text = f"{delivery.plan.stream}: {left:,} rows of an earlier push are left, and go before what is planned here"
+        text = f"{delivery.plan.stream}: {left:,} rows of an earlier push are left, and go first where it goes on"
         if delivery.undecided:
             text += f"; {delivery.undecided:,} of them were sent and not acknowledged: the next push asks what to do"
         context.delivery.destination.warn(text)

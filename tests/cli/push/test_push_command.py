@@ -87,8 +87,8 @@ def test_unknown_rows_are_listed_and_count_as_delivered_by_the_word_of_a_person(
         ["person 6", "person 7"],
     )
     assert "2 rows sent and not acknowledged" in pushed.listed("unknown")
-    assert "no number of rows" in pushed.shown("--unknown-landed", "some", code=2)
-    assert pushed.contacts("--unknown-landed", "1")["unknown"] == 0
+    assert "is not N/M" in pushed.shown("--unknown-landed", "3/2", code=2)
+    assert pushed.contacts("--unknown-landed", "1/2")["unknown"] == 0
     assert _ids(pushed.table.received()) == [*range(1, 8)]
     assert json.loads(pushed.listed("unknown", "--json"))["unknown"]["contacts"] == {"count": 0, "rows": []}
 

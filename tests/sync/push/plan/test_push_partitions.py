@@ -71,6 +71,22 @@ def test_after_a_reset_each_partition_is_sent_again_and_removes_what_is_gone(tab
         assert table.contacts(partition=each).planned.to_send == 0
 
 
+@pytest.mark.parametrize("change", ["partition", "mapping"])
+def test_rows_that_were_sent_without_an_answer_are_removed_once_they_are_gone(table: PushedTable, change: str) -> None:
+    partition = A if change == "partition" else None
+    table.config |= {"dies_after": 4, "echo": "end", "once": str(table.folder / "once")}
+    broken = table.contacts(partition=partition)
+    assert (broken.status, broken.acknowledged) == ("failed", 0)
+    assert {1, 2, 3} <= table.held().keys()
+    if change == "mapping":
+        table.push["map"] = {"id": "id", "name": "name", "day": "day"}
+    else:
+        assert table.contacts(partition=B).status == "complete"
+    table.fill([_row(1, A), _row(11, B), _row(12, B), _row(13, B)])
+    assert table.contacts(partition=partition).status == "complete"
+    assert table.held().keys() == {1, 11, 12, 13}
+
+
 def test_a_row_that_moves_to_another_partition_stays(table: PushedTable) -> None:
     for each in (A, B):
         table.contacts(partition=each)
@@ -91,7 +107,7 @@ def test_a_plan_of_another_partition_is_given_up_and_nothing_is_lost(table: Push
     assert broken.status == "failed"
     assert table.contacts(partition=B).acknowledged == 3
     again = table.contacts(partition=A)
-    assert again.planned.added == 8 - broken.acknowledged
+    assert again.planned.to_write == 8 - broken.acknowledged
     assert table.held().keys() == {*range(1, 9), *range(11, 14)}
     assert set(_partitions(table).values()) == {A.key, B.key}
 
