@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT
 from dagster_airbyte_proto.encoding.sendable import readable_row
-from dagster_airbyte_proto.errors import ConfigError, SchemaRefused, TableError
+from dagster_airbyte_proto.errors import ConfigError, SchemaRefused, StagingError, TableError
 from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, StagedRows, TransformedStream
 from dagster_airbyte_proto.loads.plan_query import HASH, OWN_COLUMNS, PARTITION
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan, push_basis
@@ -230,8 +230,12 @@ def remember_sent(context: PushContext, delivery: Delivery, target: TableTarget 
     if target is None or plan.mode is not PushMode.MIRROR or end <= delivery.acknowledged:
         return
     files = _FoldFiles(context, plan, target, replaces=False)
-    for batch in plan_batches(plan, target.storage, delivery.acknowledged, end):
-        files.leave(batch)
+    try:
+        for batch in plan_batches(plan, target.storage, delivery.acknowledged, end):
+            files.leave(batch)
+    except StagingError as error:  # A plan whose files are gone can still be given up.
+        context.log.write("WARN", f"rows that may be at the destination are not known any more: {error.found}")
+        return
     part = _part(plan, files, target, replaces=False)
     load = Load(secrets.token_hex(16), plan.connection, context.delivery.lease.run_id, (part,), ())
     outcome = context.committer.commit(load)
