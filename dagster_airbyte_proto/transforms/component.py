@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.encoding.arrow_frames import as_sent
 from dagster_airbyte_proto.errors import TransformError
 from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import ComponentSpec
@@ -46,6 +45,10 @@ class RowExchange(Protocol):
 
     def transform(self, batch: pa.RecordBatch) -> ComponentReplies:
         """Sends all rows, and returns what comes back of them. Raises TransformError."""
+        ...
+
+    def as_sent(self, column: pa.Array) -> pa.Array:
+        """Returns a column in the form in which it goes out."""
         ...
 
     def finish(self) -> None: ...
@@ -127,7 +130,7 @@ class ComponentTransform:
         if replies.unnamed and self._spec.on_error == "fail":
             raise TransformError(_DOING, f"it rejected a row: {replies.unnamed[0]}")
         origins = self._origins(replies, numbered.num_rows)
-        self._check_others(replies.batches, numbered.take(pa.array(origins)))
+        self._check_others(self._exchange, replies.batches, numbered.take(pa.array(origins)))
         columns = {name: self._column(replies.batches, name, kind) for name, kind in self._fields.items()}
         faults = {self._place(number, numbered.num_rows): reason for number, reason in replies.rejected.items()}
         self._sent += numbered.num_rows
@@ -141,14 +144,14 @@ class ComponentTransform:
         arrays = {name: array.take(pa.array(kept)) for name, (array, _) in columns.items()}
         return origins[kept], arrays, faults
 
-    def _check_others(self, batches: Sequence[pa.RecordBatch], sent: pa.RecordBatch) -> None:
+    def _check_others(self, exchange: RowExchange, batches: Sequence[pa.RecordBatch], sent: pa.RecordBatch) -> None:
         """Raises TransformError where a column that is not filled came back with other values: they would be lost, and
         what was to be masked would land as it was."""
         before = 0
         for batch in batches:
             for name, came in zip(batch.schema.names, batch.columns, strict=True):
                 is_other = name in sent.schema.names and name not in self._fields and name != ROW_NUMBER
-                if is_other and not _is_same(came, sent.column(name).slice(before, batch.num_rows)):
+                if is_other and not _is_same(exchange, came, sent.column(name).slice(before, batch.num_rows)):
                     raise TransformError(
                         _DOING,
                         f"it changed the column {name}, which `columns` does not name: it would land as it was",
@@ -218,10 +221,10 @@ def row_numbers(batches: Sequence[pa.RecordBatch]) -> Positions | None:
     return np.asarray(found.to_numpy(), np.int64)
 
 
-def _is_same(came: pa.Array, sent: pa.Array) -> bool:
+def _is_same(exchange: RowExchange, came: pa.Array, sent: pa.Array) -> bool:
     """True if both have the same values, in whatever form they came back."""
     try:
-        came, sent = as_sent(came), as_sent(sent)
+        came, sent = exchange.as_sent(came), exchange.as_sent(sent)
         came = came if came.type == sent.type else came.cast(sent.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False

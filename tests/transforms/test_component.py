@@ -37,6 +37,9 @@ class _Component:
     def exchange(self, on_error: str, state: TransformState) -> RowExchange:  # noqa: ARG002 - the same for all
         return self
 
+    def as_sent(self, column: pa.Array) -> pa.Array:
+        return as_sent(column)
+
     def finish(self) -> None: ...
 
     def discard(self) -> None: ...

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from dagster_airbyte_proto.encoding.arrow_frames import stream_columns
+from dagster_airbyte_proto.encoding.arrow_frames import as_sent, stream_columns
 from dagster_airbyte_proto.errors import ConnectorError, TransformError
 from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.protocols.destination import StreamColumn
@@ -113,6 +113,9 @@ class ComponentExchange:
                     [*replies.unnamed, *late.unnamed],
                 )
         return replies
+
+    def as_sent(self, column: pa.Array) -> pa.Array:
+        return as_sent(column)
 
     def finish(self) -> None:
         with self._failing():
