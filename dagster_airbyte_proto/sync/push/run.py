@@ -114,12 +114,16 @@ def _run_push(
         )
         renewal.check()
         if not request.only_plans:
-            encoded = msgspec.json.encode(report.as_json()).decode()
-            engine.store.end_run(renewal.lease, status=report.status, report=encoded)
-        reach("run.ended")
-        if not request.only_plans:
-            prune_old_history(engine, renewal.lease, log)
+            _end(engine, renewal.lease, report, log)
         return report
+
+
+def _end(engine: Engine, lease: Lease, report: PushReport, log: RunLog) -> None:
+    """Notes in the store how the push ended."""
+    encoded = msgspec.json.encode(report.as_json()).decode()
+    engine.store.end_run(lease, status=report.status, report=encoded)
+    reach("run.ended")
+    prune_old_history(engine, lease, log)
 
 
 def _check_no_sync(store: StateStore, name: str) -> None:

@@ -158,52 +158,48 @@ def test_a_key_of_another_type_and_a_renamed_column(shop: OpenShop) -> None:
     assert (place.column("users"), place.column("users", "label")) == ([24], ["n"])
 
 
+def keyed(column: str, day: str, kind: Any) -> dict[str, Any]:
+    """One row by a key and a cursor, both texts but for the column of that kind."""
+    properties = {"key": {"type": "string"}, "updated_at": {"type": "string"}, column: {"type": kind}}
+    rows = [{"key": "k1", "updated_at": day}]
+    stream = {"rows": rows, "properties": properties, "primary_key": [["key"]], "cursor": ["updated_at"]}
+    return {"streams": {"users": stream}}
+
+
 @pytest.mark.parametrize("column", ["key", "updated_at"])
 def test_a_key_or_cursor_that_turns_from_text_into_json_is_refused_until_a_refresh(column: str, shop: OpenShop) -> None:
-    def offered(day: str, kind: Any) -> dict[str, Any]:
-        properties = {"key": {"type": "string"}, "updated_at": {"type": "string"}, column: {"type": kind}}
-        rows = [{"key": "k1", "updated_at": day}]
-        stream = {"rows": rows, "properties": properties, "primary_key": [["key"]], "cursor": ["updated_at"]}
-        return {"streams": {"users": stream}}
-
     place = shop(write="append_dedup")
     place.modes["*"]["read"] = "full_refresh"
-    told(place, offered("2024-01-01", "string"))
-    refused = told(place, offered("2024-06-01", ["string", "integer"]))
+    told(place, keyed(column, "2024-01-01", "string"))
+    refused = told(place, keyed(column, "2024-06-01", ["string", "integer"]))
     assert f"column {column} is string in the table and JSON text in the stream" in str(refused.error)
     assert place.column("users", "updated_at") == ["2024-01-01"]
     assert changes(refused) == [("column_refused", column)]
     # A refresh that breaks has replaced no row: the next sync is refused as before.
-    broken = {**offered("2024-06-01", ["string", "integer"]), "failure": {"kind": "exit", "after": 1}}
+    broken = {**keyed(column, "2024-06-01", ["string", "integer"]), "failure": {"kind": "exit", "after": 1}}
     assert told(place, broken, REFRESH).status is SyncStatus.FAILED
-    refused = told(place, offered("2024-06-01", ["string", "integer"]))
+    refused = told(place, keyed(column, "2024-06-01", ["string", "integer"]))
     assert f"column {column} is string in the table and JSON text in the stream" in str(refused.error)
-    report = told(place, offered("2024-06-01", ["string", "integer"]), REFRESH)
+    report = told(place, keyed(column, "2024-06-01", ["string", "integer"]), REFRESH)
     assert (report.status, changes(report)) == (SyncStatus.COMPLETE, [("column_retyped", column)])
-    assert told(place, offered("2024-07-01", ["string", "integer"])).committed == 1
+    assert told(place, keyed(column, "2024-07-01", ["string", "integer"])).committed == 1
     assert [text.strip('"') for text in place.column("users", "updated_at")] == ["2024-07-01"]
 
 
 def test_after_a_refresh_of_which_nobody_knows_a_key_may_have_either_form(shop: OpenShop) -> None:
-    def offered(day: str, kind: Any) -> dict[str, Any]:
-        properties = {"key": {"type": kind}, "updated_at": {"type": "string"}}
-        rows = [{"key": "k1", "updated_at": day}]
-        stream = {"rows": rows, "properties": properties, "primary_key": [["key"]], "cursor": ["updated_at"]}
-        return {"streams": {"users": stream}}
-
     place = shop(write="append_dedup")
     place.modes["*"]["read"] = "full_refresh"
-    told(place, offered("2024-01-01", "string"))
-    place.offer(offered("2024-06-01", ["string", "integer"]))
+    told(place, keyed("key", "2024-01-01", "string"))
+    place.offer(keyed("key", "2024-06-01", ["string", "integer"]))
     settings = Settings.load(place.home, place.home / "settings.yaml")
     faults = CallFaults({("commit", 1): CallFault.AFTER})
     with Engine(settings, tables=with_faults(place.tables, faults)) as engine:
         report = sync_connection(engine, Connection.from_file(place.connection_file), REFRESH)
     assert report.status is SyncStatus.UNKNOWN
-    refused = told(place, offered("2024-07-01", "string"))
+    refused = told(place, keyed("key", "2024-07-01", "string"))
     assert "column key is string or JSON text in the table and string in the stream" in str(refused.error)
-    assert told(place, offered("2024-07-01", "string"), REFRESH).status is SyncStatus.COMPLETE
-    assert told(place, offered("2024-08-01", "string")).status is SyncStatus.COMPLETE
+    assert told(place, keyed("key", "2024-07-01", "string"), REFRESH).status is SyncStatus.COMPLETE
+    assert told(place, keyed("key", "2024-08-01", "string")).status is SyncStatus.COMPLETE
     assert place.column("users", "key") == ["k1"]
 
 

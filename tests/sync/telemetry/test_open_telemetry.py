@@ -160,6 +160,19 @@ def test_a_push_has_a_span_with_its_deliveries_below_and_counts_its_rows(
     assert collected.metric("airbyte_proto.completed").keys() == {"contacts"}
 
 
+def test_rows_of_which_nobody_knows_and_values_that_do_not_fit_are_metrics(
+    tmp_path: Path, shop: OpenShop, collected: Collected
+) -> None:
+    table = PushedTable(tmp_path, mode="append")
+    table.fill([person(number) for number in range(10)])
+    table.config |= {"dies_after": 9, "once": str(tmp_path / "once")}
+    assert table.run().streams["contacts"].unknown == 5
+    rows, properties = [{"id": 1, "age": "old"}], {"id": {"type": "integer"}, "age": {"type": "integer"}}
+    shop().sync_of({"streams": {"users": {"rows": rows, "properties": properties}}})
+    assert collected.metric("airbyte_proto.unknown")["contacts"] == 5
+    assert collected.metric("airbyte_proto.nulled") == {"users": 1}
+
+
 def test_a_push_that_fails_has_a_span_with_an_error_and_no_text_of_it(quick_folder: Path, collected: Collected) -> None:
     table = PushedTable(quick_folder)
     table.config["fails"] = "config_error"
