@@ -31,7 +31,7 @@ def test_the_first_rows_are_shown_and_nothing_lands(place: Place) -> None:
     users = shown.json["streams"]["users"]
     assert (shown.json["is_plan"], users["status"], users["emitted"]) == (True, "complete", 2)
     assert users["samples"] == [
-        {"id": 1, "name": "n-1", "score": 0.25, "at": "2026-01-03T03:04:05.678901", "tenfold": 10}
+        {"id": 1, "name": "name-1", "score": 0.25, "at": "2026-01-03T03:04:05.678901", "tenfold": 10}
     ]
     assert users["rejections"] == {"dropped by a transform": 1}
     log = next((place.folder / ".airbyte-proto/logs/shop/asked").glob("*.log")).read_text()

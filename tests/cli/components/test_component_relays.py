@@ -74,9 +74,9 @@ def test_batches_become_records(place: Place) -> None:
     lines = map(json.loads, (place.folder / "out.jsonl").read_text().splitlines())
     rows = [line["row"] for line in lines if "row" in line]
     assert [(row["id"], row["name"], row["score"], row["raw"]) for row in rows] == [
-        (1, "n-1", 0.25, "/w=="),
+        (1, "name-1", 0.25, "/w=="),
         (2, None, 0.5, "/w=="),
-        (3, "n-3", 0.75, "/w=="),
+        (3, "name-3", 0.75, "/w=="),
     ]
 
 

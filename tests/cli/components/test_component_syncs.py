@@ -49,7 +49,7 @@ def _stream(name: str, *modes: str) -> dict[str, Any]:
 
 
 def rows_of(*numbers: int) -> list[dict[str, Any]]:
-    names = [f"n-{number}" if number % 2 else None for number in numbers]
+    names = [f"name-{number}" if number % 2 else None for number in numbers]
     times = [_AT + datetime.timedelta(number) for number in numbers]
     columns = numbers, names, [number / 4 for number in numbers], times, [b"\xff"] * len(numbers)
     return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -87,14 +87,25 @@ static void flood(u64 times, u64 size) {            // batches of nothing but si
         batches++; bytes += size;
     }
 }
-static void upper(u8 *p, u64 n) {                   // the letters in the values of a stream of Arrow's IPC format
+static int is_letter(u8 c) { return c >= 'a' && c <= 'z'; }
+static u64 letters(u8 *p, u64 n) {                    // how many letters stand together
+    u64 i = 0;
+    while (i < n && is_letter(p[i])) i++;
+    return i;
+}
+static void upper(u8 *p, u64 n) {                   // words in the values of a stream of Arrow's IPC format: a byte or
+                                                    // two that look like letters may be of a number or a time
     for (u64 at = 0; at + 8 <= n && *(u32 *)(p + at) == 0xffffffffu && *(u32 *)(p + at + 4);) {
         u32 size = *(u32 *)(p + at + 4);
         u8 *message = p + at + 8;
         u8 *body = field(message + *(u32 *)message, 3);
         u64 length = body ? *(u64 *)body : 0;
         at += 8 + size;
-        for (u64 i = at; i < at + length; i++) if (p[i] >= 'a' && p[i] <= 'z') p[i] -= 32;
+        for (u64 i = at; i < at + length;) {
+            u64 end = i + letters(p + i, at + length - i), is_word = end - i > 2;
+            for (; i < end; i++) if (is_word) p[i] -= 32;
+            i++;
+        }
         at += length;
     }
 }
