@@ -119,8 +119,7 @@ def test_a_row_that_fails(original: OriginalSync, table: PushedTable, server: Pe
     table.fill(new)
     assert original.run().exit_code == 0
     assert 7 not in {row["id"] for _, row in server.rows}
-    assert table.run().streams["people"].acknowledged == 30
-    assert table.run().streams["people"].acknowledged == 1
+    assert table.run().streams["people"].acknowledged == 31
     assert {row["id"] for _, row in ours.rows} == set(range(1, 32))
 
 
