@@ -60,7 +60,7 @@ from dagster_airbyte_proto.tables.delta.warehouse import (
     NOT_BY_COLUMN_ID,
     check_is_local,
     is_catalog_name,
-    registration,
+    register,
     sql_name,
     table_location,
 )
@@ -351,8 +351,7 @@ class DeltaTables:
 
     def _register(self, name: TableName) -> None:
         if is_catalog_name(name):
-            for statement in registration(self.catalog, name, self.location(name)):
-                self.open_session().sql(statement)
+            register(self.open_session(), self.catalog, name, self.location(name))
 
     def _sql_name(self, name: TableName) -> str:
         return sql_name(self.catalog, name, self.location(name))

@@ -2,9 +2,12 @@
 
 import re
 
+from pyspark.sql import SparkSession
+
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import folder_name, is_local
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
 
 _CATALOG_NAME = re.compile(r"\w+", re.ASCII)
@@ -47,11 +50,17 @@ def sql_name(catalog: str, name: TableName, location: str) -> str:
     return qualified(catalog, name) if is_catalog_name(name) else by_folder(location)
 
 
-def registration(catalog: str, name: TableName, location: str) -> tuple[str, str]:
-    """Returns the statements that make a table known by its name to the catalog."""
+def register(session: SparkSession, catalog: str, name: TableName, location: str) -> None:
+    """Makes a table known by its name to the catalog."""
     above = text_literal(location.rpartition("/")[0])
     table = sql_name(catalog, name, location)
-    return (
+    for statement in (
         f"create namespace if not exists {catalog}.{quoted(name.namespace)} location {above}",
         f"create table if not exists {table} using delta location {text_literal(location)}",
-    )
+    ):
+        try:
+            session.sql(statement)
+        except SESSION_ERRORS as error:
+            # Delta looks whether it exists and makes it then: another writer came in between.
+            if failure_of(error) is not Failure.EXISTS:
+                raise

@@ -169,9 +169,8 @@ def test_real_tables_take_slices_from_several_runs_at_once(
         counts = {key: number + 4 * turn for number, key in enumerate(keys)}
         offered(place, counts)
         reports = at_once(keys, sync)
-        assert [report.status for report in reports] == [SyncStatus.COMPLETE] * len(keys), [
-            (report.error, [each.error for each in report.streams.values()]) for report in reports
-        ]
+        errors = [str(each.error or report.error) for report in reports for each in report.streams.values()]
+        assert [report.status for report in reports] == [SyncStatus.COMPLETE] * len(keys), "\n".join(errors)
         found: dict[str, list[int]] = {key: [] for key in keys}
         for key, number in query(spark, f"select _airbyte_partition, id from {tables.catalog}.{name}.users").rows:
             found[key].append(number)

@@ -11,13 +11,14 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import SchemaRefused, TableError
 from dagster_airbyte_proto.loads.load import BranchPosition, FileContent, StagedRows
-from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import PartitionField, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.tables.care import ProtectedFiles
 from dagster_airbyte_proto.tables.delta.history import parse_add_action
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+from dagster_airbyte_proto.tables.delta.warehouse import register
 from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.spark.session import query
@@ -315,3 +316,38 @@ def test_loads_that_a_restore_has_undone_are_no_witnesses(spark: SparkSession, d
     assert delta.witness(target.name, "shop").newest_load == "l2"
     spark.sql(f"restore table {target.qualified} to version as of 0")
     assert delta.witness(target.name, "shop") == (target.table_id, None, True)
+
+
+class _OvertakenSession:
+    """A session in which another writer makes the table after Spark has looked whether it is there."""
+
+    def __init__(self, session: SparkSession, target: TableTarget) -> None:
+        self._session, self._target = session, target
+        self.refusals: list[str] = []
+
+    def sql(self, statement: str) -> None:
+        if not statement.startswith("create table"):
+            self._session.sql(statement)
+            return
+        spark: Any = self._session
+        jvm, array, name = spark._jvm, spark.sparkContext._gateway.new_array, self._target.name
+        namespace = array(jvm.java.lang.String, 1)
+        namespace[0] = name.namespace
+        identifier = jvm.org.apache.spark.sql.connector.catalog.Identifier.of(namespace, name.name)
+        transforms = array(jvm.org.apache.spark.sql.connector.expressions.Transform, 0)
+        options = {"provider": "delta", "location": self._target.location}
+        catalog = spark._jsparkSession.sessionState().catalogManager().catalog("spark_catalog")
+        try:
+            catalog.createTable(identifier, jvm.org.apache.spark.sql.types.StructType(), transforms, options)
+        except CALL_ERRORS as error:
+            self.refusals.append(str(error))
+            raise
+
+
+def test_a_table_that_another_writer_makes_known_meanwhile_is_known(
+    delta: DeltaTables, spark: SparkSession, delta_settings: SparkSettings
+) -> None:
+    target = delta.prepare(TableSpec(table_name(), SCHEMA))
+    session = _OvertakenSession(spark, target)
+    register(session, delta_settings.catalog, target.name, target.location)  # type: ignore[arg-type]
+    assert ["[DELTA_TABLE_ALREADY_EXISTS]" in refusal for refusal in session.refusals] == [True]

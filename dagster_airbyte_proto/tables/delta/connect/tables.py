@@ -45,7 +45,7 @@ from dagster_airbyte_proto.tables.delta.warehouse import (
     by_folder,
     check_is_local,
     is_catalog_name,
-    registration,
+    register,
     sql_name,
     table_location,
 )
@@ -320,8 +320,7 @@ class RemoteDeltaTables:
         if not is_catalog_name(name):
             return
         location, session, table = self._location(name), self.open_session(), self._sql_name(name)
-        for statement in registration(self.catalog, name, location):
-            session.sql(statement)
+        register(session, self.catalog, name, location)
         found = without_file_scheme(unquote(str(session.sql(f"describe detail {table}").collect()[0]["location"])))
         if found != unquote(location):
             remedy = (

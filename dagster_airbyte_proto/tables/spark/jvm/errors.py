@@ -93,8 +93,8 @@ def failure_of(error: BaseException) -> Failure:
         return Failure.NOT_ALLOWED
     if outer == "org.apache.iceberg.exceptions.NoSuchTableException":
         return Failure.MISSING_TABLE
-    # Iceberg's, and Spark's for namespaces and for tables.
-    if outer.endswith("AlreadyExistsException"):
+    # Iceberg's, Spark's for namespaces and for tables, and Delta's.
+    if outer.endswith("AlreadyExistsException") or _condition(error) == "DELTA_TABLE_ALREADY_EXISTS":
         return Failure.EXISTS
     return Failure.MISSING_FILE if any(name.endswith(_MISSING_FILES) for name, _ in causes) else Failure.REFUSED
 
@@ -159,11 +159,15 @@ def _causes(error: BaseException) -> Iterator[tuple[str, str]]:
 
 def _causes_at_server(error: BaseException, stack: str) -> Iterator[tuple[str, str]]:
     """As `_causes`, for an error of Spark Connect: it brings the stack trace as text, and no message of its own."""
-    condition = error.getCondition() if isinstance(error, PySparkException) else None
     name = stack.strip().partition("\n")[0].partition(":")[0]
-    yield _CONDITIONS.get(condition or "", name), str(error).partition("\n\nJVM stacktrace:")[0]
+    yield _CONDITIONS.get(_condition(error), name), str(error).partition("\n\nJVM stacktrace:")[0]
     for cause in _CAUSE.finditer(stack):
         yield cause["name"], cause["message"] or ""
+
+
+def _condition(error: BaseException) -> str:
+    """Spark's name of an error, empty where it has none."""
+    return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
 
 
 def _java_exception(error: BaseException) -> Any:
