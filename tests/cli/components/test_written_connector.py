@@ -25,7 +25,7 @@ _PRINTED_PORT = "8765"
 
 def _script(port: str) -> str:
     """Follows the page from its top to its end, in one shell. What it installs is there already."""
-    parts = ["set -euo pipefail", "trap 'kill $(jobs -p)' EXIT"]
+    parts = ["exec 9> commands", "BASH_XTRACEFD=9", "set -euxo pipefail", "trap 'kill $(jobs -p)' EXIT"]
     found: list[Snippet] = [each.values[0] for each in snippets("bash", "json", "yaml", "python")]
     for snippet in (each for each in found if each.page == _PAGE):
         if snippet.title:
@@ -44,18 +44,21 @@ def test_the_page_is_followed_to_its_end(tmp_path: Path) -> None:
         port = str(free.getsockname()[1])
     (tmp_path / "airbyte-proto.yaml").write_text(json.dumps({"catalog": {"format": FOLDER_FORMAT}}))
     programs = Path(sys.executable).parent
-    done = subprocess.run(
-        ["bash", "-c", _script(port)],
-        cwd=tmp_path,
-        env={"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "there are 2 orders" in done.stdout
-    assert "hosts of its config" in done.stdout
+    # Into a file, where a server that the page starts keeps nobody waiting for its end.
+    output = tmp_path / "output"
+    with output.open("w") as printed:
+        done = subprocess.run(
+            ["timeout", "1500", "bash", "-c", _script(port)],
+            cwd=tmp_path,
+            env={"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(tmp_path)},
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    shown = output.read_text()
+    assert done.returncode == 0, shown[-5000:] + (tmp_path / "commands").read_text()[-1000:]
+    assert "there are 2 orders" in shown
+    assert "hosts of its config" in shown
     rows = FolderTables(tmp_path / "orders" / ".airbyte-proto" / "warehouse").rows(TableName("orders", "orders"))
     assert sorted(rows.select(["id", "customer", "amount"]).to_pylist(), key=lambda row: int(row["id"])) == [
         {"id": 1, "customer": "Ada", "amount": 12.5},
