@@ -8,7 +8,7 @@
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -104,7 +104,3 @@ def key_stored_as(stored: bytes) -> Key:
 def after_prefix(stored: bytes) -> bytes:
     """Returns the least bytes after all keys with this prefix."""
     return stored[:-1] + bytes([stored[-1] + 1])
-
-
-def size_of(changes: Iterable[tuple[Key, bytes | None]]) -> int:
-    return sum(sum(map(len, key)) + len(value or b"") for key, value in changes)

@@ -101,10 +101,6 @@ class MessageReader:
             header, self._header = self._header, None
             yield _message(header, self._taken(header[2]))
 
-    @property
-    def is_within_a_message(self) -> bool:
-        return self._header is not None or self._size > 0
-
     def _taken(self, count: int) -> bytes:
         taken: list[memoryview] = []
         rest = count
@@ -141,10 +137,6 @@ def _message(header: tuple[int, ...], body: bytes) -> HostCall | CommandAnswer |
     if function.name in ONE_WAY_AT_TIMES:
         expects_reply = flat[REPLY_EXPECTED_AT] == 1
     return HostCall(function, arguments, expects_reply)
-
-
-def ready_message(*, was_compiled: bool) -> bytes:
-    return _HEADER.pack(MAGIC, READY, 0, 0, int(was_compiled), *[0] * 13)
 
 
 def reply_to(function: WitFunction, value: Tagged) -> list[bytes]:

@@ -33,7 +33,6 @@ class PlannedDeletes(msgspec.Struct, frozen=True, rename="kebab"):
     referenced_data_file: str | None = None
     content_offset: int | None = None
     content_size_in_bytes: int | None = None
-    equality_ids: tuple[int, ...] | None = None
 
 
 class AppliedDeletes(msgspec.Struct, frozen=True):
