@@ -288,6 +288,21 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (page.parent / target).exists(), (page.name, target)
 
 
+def test_every_decision_is_in_the_list_of_them() -> None:
+    """With its title, and the word where another has superseded it."""
+    folder = ROOT / "docs" / "decisions"
+    listed = [
+        " ".join(entry.split()) for entry in re.split(r"^- |^#.*$", (folder / "README.md").read_text(), flags=re.M)
+    ]
+    entries = {entry.partition("](")[2].partition(")")[0]: entry for entry in listed if entry.startswith("[")}
+    pages = {page.name: page.read_text() for page in folder.glob("[0-9]*.md")}
+    assert entries.keys() == pages.keys()
+    for name, text in pages.items():
+        title = re.sub(r"^# (\d+[.:] )?", "", text.splitlines()[0])
+        assert entries[name].startswith(f"[{name[:4]}: {title}]({name}): "), name
+        assert ("**Superseded**" in text) == ("**Superseded**" in entries[name]), name
+
+
 def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
     mkdocs = Path(sys.executable).with_name("mkdocs")
     built = subprocess.run(
