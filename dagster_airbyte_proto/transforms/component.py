@@ -9,7 +9,6 @@
 - Numbers go on from batch to batch, so a row that comes back with a later batch than its own is found out.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -22,7 +21,7 @@ from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import ComponentSpec
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER
 from dagster_airbyte_proto.transforms.filled_types import FILLED_TYPES
-from dagster_airbyte_proto.transforms.transform import DROPPED, Positions, Rejection, Rows, RowShape, TransformedRows
+from dagster_airbyte_proto.transforms.transform import Positions, Rows, RowShape, TransformedRows, rejections
 
 _DOING = "transforming rows by a component"
 
@@ -119,8 +118,10 @@ class ComponentTransform:
             **{name: kept.column(name) for name in batch.schema.names if name not in self._fields},
             **{name: array.take(pa.array(order)) for name, array in filled.items()},
         }
-        rejections = self._rejections({int(sent[row]): reason for row, reason in faults.items()})
-        return TransformedRows(pa.RecordBatch.from_pydict(arrays), which, rejections)
+        rejected = rejections(
+            {int(sent[row]): reason for row, reason in faults.items()}, are_dropped=self._spec.on_error == "skip"
+        )
+        return TransformedRows(pa.RecordBatch.from_pydict(arrays), which, rejected)
 
     def _transformed(self, numbered: pa.RecordBatch) -> tuple[Positions, Mapping[str, pa.Array], dict[int, str]]:
         """Returns the rows that come back, by their places, their filled columns, and the faults of others."""
@@ -196,12 +197,6 @@ class ComponentTransform:
 
     def _nulls(self, rows: int) -> Mapping[str, pa.Array]:
         return {name: pa.nulls(rows, kind) for name, kind in self._fields.items()}
-
-    def _rejections(self, faults: Mapping[int, str]) -> Sequence[Rejection]:
-        by_reason: defaultdict[str, list[int]] = defaultdict(list)
-        for position, reason in sorted(faults.items()):
-            by_reason[DROPPED if self._spec.on_error == "skip" else reason].append(position)
-        return [Rejection(reason, np.array(positions, np.int64)) for reason, positions in by_reason.items()]
 
 
 _NOT_OF_BATCH = "that was not sent, or only after the component had asked for the next batch"

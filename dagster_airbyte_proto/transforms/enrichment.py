@@ -23,12 +23,11 @@ from dagster_airbyte_proto.errors import ConfigError, TransformError
 from dagster_airbyte_proto.model import EnrichmentSpec
 from dagster_airbyte_proto.transforms.filled_types import FILLED_TYPES
 from dagster_airbyte_proto.transforms.transform import (
-    DROPPED,
     Positions,
-    Rejection,
     Rows,
     RowShape,
     TransformedRows,
+    rejections,
 )
 
 ROW_NUMBER = "_airbyte_row"
@@ -246,7 +245,8 @@ class Enrichment:
             **{name: kept.column(name) for name in batch.schema.names if name not in self._fields},
             **{name: pa.array(values[name], kind.arrow) for name, kind in self._fields.items()},
         }
-        return TransformedRows(pa.RecordBatch.from_pydict(arrays), which, self._rejections(found.faults))
+        rejected = rejections(found.faults, are_dropped=self._spec.on_error == "skip")
+        return TransformedRows(pa.RecordBatch.from_pydict(arrays), which, rejected)
 
     def _values(self, rows: _Made) -> tuple[list[list[Any]], str]:
         """Returns the values of each row that came of one, and the fault of the first that does not fit its column."""
@@ -261,12 +261,6 @@ class Enrichment:
                     return [], f"its {name} does not fit {dict(self._spec.columns)[name]}"
             made.append(found)
         return made, ""
-
-    def _rejections(self, faults: Mapping[int, str]) -> Sequence[Rejection]:
-        by_reason: defaultdict[str, list[int]] = defaultdict(list)
-        for position, reason in sorted(faults.items()):
-            by_reason[DROPPED if self._spec.on_error == "skip" else reason].append(position)
-        return [Rejection(reason, np.array(positions, np.int64)) for reason, positions in by_reason.items()]
 
 
 def _members(text: bytes) -> Row:

@@ -7,6 +7,7 @@
   a batch begins or ends.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -46,6 +47,15 @@ class Rejection(NamedTuple):
 
     reason: str
     positions: Positions
+
+
+def rejections(faults: Mapping[int, str], *, are_dropped: bool) -> Sequence[Rejection]:
+    """Returns rejections of rows with these faults, by their positions in the input; one for all with the same
+    reason."""
+    by_reason: defaultdict[str, list[int]] = defaultdict(list)
+    for position, reason in sorted(faults.items()):
+        by_reason[DROPPED if are_dropped else reason].append(position)
+    return [Rejection(reason, np.array(positions, np.int64)) for reason, positions in by_reason.items()]
 
 
 class TransformedRows(NamedTuple):
