@@ -9,6 +9,9 @@ rich is imported only where something is drawn, so that `--json` and `--help` do
 import json
 import math
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -230,3 +233,12 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+def wrapped_lines(text: str, start: str, indent: str) -> list[str]:
+    """Returns a text for stderr as lines, no longer than a terminal is wide; in a file each stays whole."""
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else 100_000
+    return textwrap.wrap(
+        text, max(width, 40), initial_indent=start, subsequent_indent=indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip

@@ -1,8 +1,6 @@
 """`certify`. Slow modules are imported when the command runs; see call.py."""
 
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
@@ -14,7 +12,7 @@ import click
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.spec_check_discover import show_log_line
-from dagster_airbyte_proto.cli.output import Answer, counted
+from dagster_airbyte_proto.cli.output import Answer, counted, wrapped_lines
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import size_text
 from dagster_airbyte_proto.errors import ConfigError
@@ -108,16 +106,16 @@ def _rule_lines(each: "JudgedRule") -> Iterator[str]:
     rule, ruling = each
     start = f"{ruling.outcome.value:{_OUTCOME_WIDTH}}"
     indent = " " * len(start)
-    yield from _wrapped(rule.demand, start, indent)
-    yield from _wrapped(ruling.met, f"{indent}  ", f"{indent}  ")
+    yield from wrapped_lines(rule.demand, start, indent)
+    yield from wrapped_lines(ruling.met, f"{indent}  ", f"{indent}  ")
     if ruling.outcome not in (Outcome.BROKEN, Outcome.WARNING):
         return
     for sample in ruling.samples:
-        yield from _wrapped(f"{sample.where}: {sample.text}", f"{indent}    ", f"{indent}    ")
+        yield from wrapped_lines(f"{sample.where}: {sample.text}", f"{indent}    ", f"{indent}    ")
     if rule.quote and ruling.outcome is Outcome.BROKEN:
-        yield from _wrapped(f"“{rule.quote}” ({rule.origin})", f"{indent}  ", f"{indent}  ")
+        yield from wrapped_lines(f"“{rule.quote}” ({rule.origin})", f"{indent}  ", f"{indent}  ")
     if ruling.remedy:
-        yield from _wrapped(ruling.remedy, f"{indent}→ ", f"{indent}  ")
+        yield from wrapped_lines(ruling.remedy, f"{indent}→ ", f"{indent}  ")
 
 
 def _measure_line(measures: "Measures") -> str:
@@ -137,15 +135,6 @@ def _summary(certificate: "Certificate") -> str:
     return (
         f"{', '.join([broken, *others])}, {counted(counts[Outcome.HOLDS], 'rule')} held in {certificate.seconds:.0f} s"
     )
-
-
-def _wrapped(text: str, start: str, indent: str) -> list[str]:
-    """The text as lines, no longer than a terminal is wide; in a file each stays whole."""
-    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else 100_000
-    return textwrap.wrap(
-        text, max(width, 40), initial_indent=start, subsequent_indent=indent, break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
 
 
 _OTHERS = {"warning": "to look at", "cannot tell": "that nobody can tell"}

@@ -1,15 +1,13 @@
 """`doctor`. Slow modules are imported when the command runs; see call.py."""
 
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
-from dagster_airbyte_proto.cli.output import Answer, counted
+from dagster_airbyte_proto.cli.output import Answer, counted, wrapped_lines
 from dagster_airbyte_proto.cli.program import program
 
 if TYPE_CHECKING:
@@ -61,15 +59,6 @@ def _summary(fails: int, warnings: int) -> str:
 def _lines(finding: "Finding") -> Iterator[str]:
     start = f"{finding.verdict.value:{_VERDICT_WIDTH}}{finding.part:{_PART_WIDTH}}"
     indent = " " * len(start)
-    yield from _wrapped(finding.found, start, indent)
+    yield from wrapped_lines(finding.found, start, indent)
     if finding.remedy:
-        yield from _wrapped(finding.remedy, f"{indent}→ ", f"{indent}  ")
-
-
-def _wrapped(text: str, start: str, indent: str) -> list[str]:
-    """The text as lines, no longer than a terminal is wide; in a file each stays whole."""
-    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else 100_000
-    return textwrap.wrap(
-        text, max(width, 40), initial_indent=start, subsequent_indent=indent, break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
+        yield from wrapped_lines(finding.remedy, f"{indent}→ ", f"{indent}  ")
