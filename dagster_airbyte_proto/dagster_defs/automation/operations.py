@@ -27,7 +27,12 @@ from dagster_airbyte_proto.dagster_defs.push.retry_rejected import (
 )
 from dagster_airbyte_proto.dagster_defs.step import stream_metadata
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, StreamsCommitted, SyncEnded
-from dagster_airbyte_proto.dagster_defs.step.failures import cancellation, fail_if_incomplete, failing_the_step
+from dagster_airbyte_proto.dagster_defs.step.failures import (
+    INTERRUPTS,
+    cancellation,
+    fail_if_incomplete,
+    failing_the_step,
+)
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.sync.commit_listener import CommitListener
@@ -47,7 +52,6 @@ _POLL_SECONDS = 0.5
 _STOP_SECONDS = 8.0
 _DAY_SECONDS = 86400.0
 _STREAMS_HELP = "Names of streams; empty for all streams of the connection."
-_INTERRUPTS = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 
 
 class ResetConfig(dg.Config):
@@ -295,7 +299,7 @@ def _run_to_end(
                     if each.stream in keys:
                         context.log_event(stream_metadata.unselected_materialization(keys[each.stream], each))
                 background.accept()
-    except _INTERRUPTS:
+    except INTERRUPTS:
         raise cancellation(definition.connection.name, None) from None
     finally:
         background.stop(_STOP_SECONDS)

@@ -18,6 +18,7 @@ from dagster_airbyte_proto.dagster_defs.tables.checks import (
     SEVERITIES,
     StreamChecks,
     described_checks,
+    parsed_time,
 )
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import ChangesBy, PushMode
@@ -129,7 +130,7 @@ def _freshness(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
     by_cursor = inputs.options.changes_by is ChangesBy.CURSOR
     label = "newest_cursor" if by_cursor else "delivered_at"
     try:
-        newest = _time(inputs.report.cursor if by_cursor else _delivered_at(inputs))
+        newest = parsed_time(inputs.report.cursor if by_cursor else _delivered_at(inputs))
     except ProtoError as error:
         return _Finding(False, f"The delivered table could not be queried: {error}")
     except ValueError:
@@ -149,14 +150,6 @@ def _delivered_at(inputs: PushCheckInput) -> str | None:
         f"select max(_pushed_at) from {inputs.report.table} where _status = 'delivered'"  # noqa: S608 - a table of ours
     ).rows
     return None if newest is None else str(newest)
-
-
-def _time(value: str | None) -> datetime | None:
-    """Parses a time; one without a zone is UTC."""
-    if value is None:
-        return None
-    time = datetime.fromisoformat(value)
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 _FINDINGS: dict[str, Callable[[PushCheckInput, StreamChecks], _Finding]] = {

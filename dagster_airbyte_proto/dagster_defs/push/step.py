@@ -16,7 +16,7 @@ from dagster_airbyte_proto.dagster_defs.push.push_checks import PushCheckInput, 
 from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
 from dagster_airbyte_proto.dagster_defs.push.translator import table_asset
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, SyncEnded
-from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
+from dagster_airbyte_proto.dagster_defs.step.failures import INTERRUPTS, failing_the_step
 from dagster_airbyte_proto.dagster_defs.step.table_queries import TableQueries
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
@@ -26,7 +26,6 @@ _POLL_SECONDS = 0.5
 # A terminated step has to be gone within ten seconds. The destination gets this share of them to prove what it has.
 _DRAIN_SECONDS = 7.0
 _STOP_SECONDS = 1.0
-_INTERRUPTS = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 
 PushEvents = Iterator[dg.MaterializeResult[None]]
 
@@ -84,9 +83,9 @@ class PushStep:
         try:
             self._bound_queries(waiting)
             yield from self._stream_events(report, streams)
-        except _INTERRUPTS:
+        except INTERRUPTS:
             waiting.interrupt()
-            with suppress(*_INTERRUPTS):
+            with suppress(*INTERRUPTS):
                 self._bound_queries(waiting)
                 yield from self._stream_events(report, streams)
 
@@ -166,10 +165,10 @@ class PushWait:
             while ended is None:
                 ended = self._ended(_POLL_SECONDS)
                 self._report_progress()
-        except _INTERRUPTS:
+        except INTERRUPTS:
             self.interrupt()
             self._background.cancel()
-            with suppress(*_INTERRUPTS):  # a second interrupt ends the drain at once
+            with suppress(*INTERRUPTS):  # a second interrupt ends the drain at once
                 ended = ended or self._drained()  # it may have ended while its progress was reported
         if ended is None or (ended.error is not None and self.is_interrupted):
             return None

@@ -10,6 +10,9 @@ from dagster_airbyte_proto.sync.report import StreamReport, SyncReport, SyncStat
 
 _MAX_NAMED_STREAMS = 20
 
+INTERRUPTS = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
+"""Raised in a step's main thread by Terminate and by Ctrl-C, at any point."""
+
 
 @contextmanager
 def failing_the_step() -> Iterator[None]:

@@ -24,7 +24,12 @@ import dagster as dg
 
 from dagster_airbyte_proto.dagster_defs.step import stream_metadata
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, StreamsCommitted, SyncEnded
-from dagster_airbyte_proto.dagster_defs.step.failures import cancellation, fail_if_incomplete, failing_the_step
+from dagster_airbyte_proto.dagster_defs.step.failures import (
+    INTERRUPTS,
+    cancellation,
+    fail_if_incomplete,
+    failing_the_step,
+)
 from dagster_airbyte_proto.dagster_defs.step.run_progress import RunProgress
 from dagster_airbyte_proto.dagster_defs.tables.table_metadata import RequestedMetadata
 from dagster_airbyte_proto.errors import ConfigError
@@ -35,7 +40,6 @@ from dagster_airbyte_proto.sync.report import StreamReport, SyncReport, SyncStat
 SyncEvent = dg.MaterializeResult[CommittedStream]
 _StreamResult = TypeVar("_StreamResult", CommittedStream, StreamReport)
 
-_INTERRUPTS = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 _POLL_SECONDS = 0.5
 _STOP_SECONDS = 10.0
 # A terminated step has to be gone within ten seconds; the drain and the stop after it stay below that.
@@ -150,9 +154,9 @@ class SyncEventStream:
             self._background.start()
             yield from self._events_until_end()
             self._raise_unless_complete()
-        except _INTERRUPTS:
+        except INTERRUPTS:
             stop_seconds = _STOP_AFTER_DRAIN_SECONDS
-            with suppress(*_INTERRUPTS):  # a second interrupt ends the drain at once
+            with suppress(*INTERRUPTS):  # a second interrupt ends the drain at once
                 yield from self._drain()
             raise cancellation(self._assets.connection, self._end.error) from None
         finally:

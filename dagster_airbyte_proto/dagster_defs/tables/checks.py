@@ -247,7 +247,7 @@ def _query_table(inputs: CheckInput, names: Collection[str]) -> _Answer:
         [[rows, whole, distinct, newest]] = inputs.query(_sql(inputs.table, keys, cursor)).rows
     except ProtoError as error:
         return _Answer(error=str(error))
-    return _Answer(rows, rows - whole, whole - distinct, _time(newest))
+    return _Answer(rows, rows - whole, whole - distinct, parsed_time(newest))
 
 
 def _keys(planned: PlannedStream) -> Sequence[str]:
@@ -275,7 +275,7 @@ def _time_column(planned: PlannedStream) -> str | None:
     return None
 
 
-def _time(value: str | None) -> datetime | None:
+def parsed_time(value: str | None) -> datetime | None:
     """Parses a time; one without a zone is UTC."""
     if value is None:
         return None

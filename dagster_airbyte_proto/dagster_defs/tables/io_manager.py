@@ -10,6 +10,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_in
+from dagster_airbyte_proto.dagster_defs.step.failures import INTERRUPTS
 from dagster_airbyte_proto.dagster_defs.step.stream_metadata import table_uri
 from dagster_airbyte_proto.dagster_defs.tables.frame_kinds import (
     FrameKind,
@@ -303,5 +304,5 @@ def _no_retry_when_interrupted() -> Iterator[None]:
     start the connector again after a Terminate."""
     try:
         yield
-    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+    except INTERRUPTS:
         raise dg.Failure("cancelled while its rows were being confirmed in the table", allow_retries=False) from None
