@@ -22,6 +22,7 @@ from dagster_airbyte_proto.protocols.destination import (
     PushedStream,
 )
 from dagster_airbyte_proto.protocols.events import OperationsEvent, UsageEvent
+from dagster_airbyte_proto.sync.connector.config_check import check_config
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.queries import query_connector
 
@@ -64,6 +65,21 @@ def opened_row_schema(
         return None
     removed = RemovedRows(protocol.deletion_column, stream.keys) if protocol.deletion_column else None
     return RowSchema(schema, str(stream.id), removed)
+
+
+def check_stream(
+    protocol: DestinationProtocol,
+    operations: Sequence[DestinationOperation],
+    stream: PushedStream,
+    options: Mapping[str, Any],
+    where: str,
+) -> None:
+    """Raises ConfigError if the user's options for a stream do not fit the schemas that the destination gives for them,
+    or if the schema for its rows is not valid. `where` names the options in the error."""
+    opened_row_schema(protocol, row_schema_of(protocol, operations, stream), stream)
+    for each in operations:
+        if each.object_name == str(stream.id) and each.options_schema:
+            check_config(options, each.options_schema, where=where)
 
 
 def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:

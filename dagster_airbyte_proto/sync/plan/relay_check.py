@@ -5,13 +5,8 @@ from collections.abc import Sequence
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import PlannedStream, RelayTarget, StreamId
 from dagster_airbyte_proto.protocols.destination import DestinationOperation, DestinationProtocol, PushedStream
-from dagster_airbyte_proto.sync.connector.config_check import check_config
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
-from dagster_airbyte_proto.sync.connector.destination_catalog import (
-    offered_operations,
-    opened_row_schema,
-    row_schema_of,
-)
+from dagster_airbyte_proto.sync.connector.destination_catalog import check_stream, offered_operations
 
 
 def streams_refused_by_destination(
@@ -56,12 +51,9 @@ def _catalog_fault(
     target, chosen = planned.relay, destination.connection.options(planned.id)
     if target is None:
         return None
-    protocol, stream = destination.protocol, _stream_of(target)
+    options = chosen.options if chosen else {}
     try:
-        opened_row_schema(protocol, row_schema_of(protocol, operations, stream), stream)
-        for each in operations:
-            if each.object_name == str(target.stream) and each.options_schema:
-                check_config(chosen.options if chosen else {}, each.options_schema, where="its options")
+        check_stream(destination.protocol, operations, _stream_of(target), options, "its options")
     except ConfigError as error:
         return str(error)
     return None

@@ -24,12 +24,7 @@ from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.staging.faults import stream_fault
 from dagster_airbyte_proto.sync.commit.committer import Committer
-from dagster_airbyte_proto.sync.connector.config_check import check_config
-from dagster_airbyte_proto.sync.connector.destination_catalog import (
-    offered_operations,
-    opened_row_schema,
-    row_schema_of,
-)
+from dagster_airbyte_proto.sync.connector.destination_catalog import check_stream, offered_operations
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
 from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
@@ -216,11 +211,9 @@ def refused_streams(
         if mismatch is not None:
             faults[stream_id] = ConfigError(f"pushing connection {connection.name}", mismatch, stream=name)
             continue
-        schemas = [each.options_schema for each in operations if each.object_name == name and each.options_schema]
+        where = f"options of stream {name} in connection {connection.name}"
         try:
-            opened_row_schema(protocol, row_schema_of(protocol, operations, stream), stream)
-            for schema in schemas:
-                check_config(options.options, schema, where=f"options of stream {name} in connection {connection.name}")
+            check_stream(protocol, operations, stream, options.options, where)
         except ConfigError as error:
             faults[stream_id] = error
     return faults
