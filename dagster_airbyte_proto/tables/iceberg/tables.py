@@ -23,12 +23,13 @@ from dagster_airbyte_proto.loads.column_ids import arrow_schema, without_column
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage, without_file_scheme
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget, Witness
-from dagster_airbyte_proto.model import REPLACING, TableName
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.branches import TableBranches
 from dagster_airbyte_proto.tables.iceberg.copy_on_write import CopyOnWrite, needs_copy_on_write
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg.layout import set_order
+from dagster_airbyte_proto.tables.iceberg.load_results import result_before_commit, result_of_commit, result_of_landed
 from dagster_airbyte_proto.tables.iceberg.log import (
     HIGH_WATER_MARK,
     History,
@@ -126,7 +127,7 @@ class IcebergTables:
             table = self._iceberg().load(part.table)
             history = table.refresh()
             check_table_id(doing, table.log.table_uuid, part)
-            if landed := self._landed(history, load_id, part):
+            if landed := result_of_landed(history, load_id, part):
                 return landed
             if part.branch_position is not None and (landed := TableBranches(table).find_load(load_id, part)):
                 return landed
@@ -213,19 +214,10 @@ class IcebergTables:
 
     def _landed_before(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Returns the result for a load that is in the table already, or that has nothing to land; else None."""
-        if landed := self._landed(history, load_id, part):
-            return landed
-        if not part.files and part.write not in REPLACING:
-            rows, current = history.current.rows if history.current else 0, history.current
-            return CommittedRows(part.stream, str(current.snapshot_id) if current else "", False, table_rows=rows)
+        if known := result_before_commit(history, load_id, part):
+            return known
         # For a writer that slept: the run that took over may have landed it, and others may have expired its snapshot.
         return self._landed_before_expiry(history, part)
-
-    def _landed(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
-        landed, rows = history.snapshot_of(load_id), history.current.rows if history.current else 0
-        if landed is None:
-            return None
-        return CommittedRows(part.stream, str(landed.snapshot_id), True, _deleted_rows(part, landed), rows)
 
     def _land(self, table: JavaTable, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Commits a part once. Returns None if it was refused because the table changed since it was read."""
@@ -260,11 +252,7 @@ class IcebergTables:
             if merge:
                 merge.discard(snapshot)
             return None
-        deleted, totals = (
-            _deleted_rows(part, snapshot, history.current),
-            snapshot.totals_for_readers(table.log.format_version),
-        )
-        return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows, totals)
+        return result_of_commit(part, snapshot, history.current, table.log.format_version)
 
     def _merge(self, table: JavaTable, part: StagedRows, history: History) -> CopyOnWrite | PositionMerge | None:
         if needs_copy_on_write(part, history):
@@ -390,11 +378,3 @@ class IcebergTables:
 
 
 _DELETED_BY_HAND = "Was something deleted from the warehouse by hand?"
-
-
-def _deleted_rows(part: StagedRows, snapshot: Snapshot, before: Snapshot | None = None) -> int:
-    """Returns the number of rows that a replacement removed: those that readers saw if known, else all stored ones."""
-    if part.write not in REPLACING:
-        return 0
-    found = before.rows if before is not None and part.slice is None else None
-    return snapshot.removed_rows if found is None else found

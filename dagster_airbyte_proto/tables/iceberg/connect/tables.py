@@ -30,7 +30,7 @@ from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, key
 from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage, without_file_scheme
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget, Witness, table_fit
-from dagster_airbyte_proto.model import REPLACING, TableName
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog, remote_storage
@@ -43,6 +43,7 @@ from dagster_airbyte_proto.tables.iceberg.connect.statements import (
     rename_columns,
 )
 from dagster_airbyte_proto.tables.iceberg.connect.writes import insert
+from dagster_airbyte_proto.tables.iceberg.load_results import result_before_commit, result_of_commit, result_of_landed
 from dagster_airbyte_proto.tables.iceberg.log import (
     CONNECTION,
     HIGH_WATER_MARK,
@@ -144,7 +145,7 @@ class RemoteIcebergTables:
             table = self._table(part.table)
             history = table.refresh()
             check_table_id(doing, table.log.table_uuid, part)
-            landed = self._landed(history, load_id, part)
+            landed = result_of_landed(history, load_id, part)
             if landed is None:
                 self._check_not_expired(history, part)
             return landed
@@ -187,19 +188,10 @@ class RemoteIcebergTables:
 
     def _landed_before(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Returns the result for a load that is in the table already, or that has nothing to land; else None."""
-        if landed := self._landed(history, load_id, part):
-            return landed
-        if not part.files and part.write not in REPLACING:
-            rows, current = history.current.rows if history.current else 0, history.current
-            return CommittedRows(part.stream, str(current.snapshot_id) if current else "", False, table_rows=rows)
+        if known := result_before_commit(history, load_id, part):
+            return known
         self._check_not_expired(history, part)
         return None
-
-    def _landed(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
-        landed, rows = history.snapshot_of(load_id), history.current.rows if history.current else 0
-        if landed is None:
-            return None
-        return CommittedRows(part.stream, str(landed.snapshot_id), True, _deleted_rows(part, landed), rows)
 
     def _check_not_expired(self, history: History, part: StagedRows) -> None:
         """Raises CommitUnknown if the load may be in a snapshot that somebody expired: no file of it would tell."""
@@ -246,8 +238,7 @@ class RemoteIcebergTables:
             return None
         if snapshot is None or refusal is not None:
             return None
-        deleted, totals = _deleted_rows(part, snapshot, base), snapshot.totals_for_readers(table.log.format_version)
-        return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows, totals)
+        return result_of_commit(part, snapshot, base, table.log.format_version)
 
     def _merge(self, table: RemoteTable, base: Snapshot, staged: StagedPart, labels: Mapping[str, str]) -> None:
         """Merges on a branch that starts at `base`, and moves the table to it unless the table has moved."""
@@ -377,11 +368,3 @@ class RemoteIcebergTables:
             else:
                 remedy = "Is the warehouse reachable and writable for this machine and for the Connect server?"
             raise TableError(doing, found, remedy=remedy, stream=stream) from error
-
-
-def _deleted_rows(part: StagedRows, snapshot: Snapshot, before: Snapshot | None = None) -> int:
-    """Returns the number of rows that a replacement removed: those that readers saw if known, else all stored ones."""
-    if part.write not in REPLACING:
-        return 0
-    found = before.rows if before is not None and part.slice is None else None
-    return snapshot.removed_rows if found is None else found
