@@ -20,7 +20,7 @@ PartitionValue = bool | int | str | None
 """The value of one field of a partition. Dates and times are counted from 1970."""
 
 
-def quoted(name: str) -> str:
+def double_quoted(name: str) -> str:
     """The name in double quotes, as SQL quotes names."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -42,7 +42,7 @@ class StreamId(NamedTuple):
     def __str__(self) -> str:
         if self.namespace is None:
             return self.name
-        return f"{self.namespace}.{quoted(self.name) if '.' in self.name else self.name}"
+        return f"{self.namespace}.{double_quoted(self.name) if '.' in self.name else self.name}"
 
 
 class ReadMode(StrEnum):

@@ -7,7 +7,7 @@ name; quotes tell them apart: `"a.b".c` and `a."b.c"`. The bare name will do if 
 import re
 from collections.abc import Collection, Sequence
 
-from dagster_airbyte_proto.model import StreamId, quoted
+from dagster_airbyte_proto.model import StreamId, double_quoted
 
 _PART = r'"(?:[^"]|"")*"|[^".]+'
 _PARTS = re.compile(rf"(?:({_PART})\.)?({_PART})")
@@ -38,7 +38,7 @@ def full_name(stream: StreamId) -> str:
 def unmistakable_name(stream: StreamId) -> str:
     """The name in quotes, which can mean no other stream."""
     parts = (stream.namespace, stream.name) if stream.namespace else (stream.name,)
-    return ".".join(map(quoted, parts))
+    return ".".join(map(double_quoted, parts))
 
 
 def _unquoted(part: str) -> str:
