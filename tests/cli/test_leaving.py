@@ -1,4 +1,4 @@
-"""Leaving while the Spark session is still starting: nobody waits for what is not needed any more.
+"""The start of Spark's JVM: nobody waits for one that is not needed any more, and a sync without rows starts none.
 
 The JVM is a stand-in that never gets ready, and that ends when the pipe from us does, as the real one.
 """
@@ -10,24 +10,30 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import USERS, Place
+from tests.cli.conftest import USERS, Place, until
 
 _JAVA = """#!/bin/sh
-case "$*" in *-version*) echo 'openjdk version "17.0.1" 2021-10-19' >&2; exit 0;; esac
 echo started >> {log}
 exec cat > /dev/null
 """
 
 
+def _stand_in_java(folder: Path) -> tuple[dict[str, Any], Path]:
+    """The environment of a command whose Spark never comes up, and the file that is there once a JVM was started."""
+    home, log = folder / "jre", folder / "java.log"
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    (home / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    program.write_text(_JAVA.format(log=log))
+    program.chmod(0o755)
+    return {"JAVA_HOME": str(home), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}, log
+
+
 @pytest.fixture
 def java(place: Place) -> dict[str, Any]:
     """The environment of a command whose Spark never comes up, with tables that need it."""
-    program = place.folder / "jre" / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(_JAVA.format(log=place.folder / "java.log"))
-    program.chmod(0o755)
     Path("airbyte-proto.yaml").unlink()
-    return {"JAVA_HOME": str(place.folder / "jre"), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    return _stand_in_java(place.folder)[0]
 
 
 @pytest.mark.everyday("failure1")
@@ -52,3 +58,24 @@ def test_what_the_user_got_wrong_is_reported_though_a_session_starts(place: Plac
     ended = place.start("sync", "shop.yaml", "--streams", "user", **java).end()
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("error: choosing streams (--streams): there is no stream 'user'\n")
+
+
+@pytest.mark.spark
+def test_an_iceberg_sync_that_brings_nothing_starts_no_java(pier: Place) -> None:
+    """The command is a process of its own. The syncs before it have the session of the tests."""
+    file = pier.connect(USERS)
+    committed = [pier.json("sync", file)["streams"]["users"]["committed"] for _ in range(2)]
+    environment, log = _stand_in_java(pier.folder)
+    running = pier.start("sync", file, "--json", **environment)
+    until(lambda: log.exists() or running.process.poll() is not None)
+    assert not log.exists()
+    ended = running.end()
+    assert ended.code == 0, ended.err
+    users = ended.json["streams"]["users"]
+    assert (committed, users["status"], users["emitted"]) == ([25, 0], "complete", 0)
+
+    pier.connect({**USERS, "streams": {"users": {"records": 26}}})
+    running = pier.start("sync", file, **environment)
+    until(lambda: log.exists() or running.process.poll() is not None)
+    running.process.send_signal(signal.SIGINT)
+    assert (running.end().code, log.exists()) == (130, True)
