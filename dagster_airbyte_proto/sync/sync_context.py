@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import ProgramLaunch, ReplayLaunch
+from dagster_airbyte_proto.loads.batch_folder import BatchFolder
 from dagster_airbyte_proto.model import State
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
@@ -15,7 +16,6 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
-from dagster_airbyte_proto.sync.read.batch_folder import BatchFolder
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers

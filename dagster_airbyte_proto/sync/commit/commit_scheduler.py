@@ -22,6 +22,7 @@ from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError
 from dagster_airbyte_proto.model import ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.state_codec import check_scope
 from dagster_airbyte_proto.sync.commit.loader import MIN_BRANCH_LOAD_BYTES
+from dagster_airbyte_proto.sync.completeness import READING, ConnectorEnding, why_incomplete
 from dagster_airbyte_proto.sync.plan.stream_plan import (
     can_resume_generation,
     is_checkpointed,
@@ -30,7 +31,6 @@ from dagster_airbyte_proto.sync.plan.stream_plan import (
 )
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.preparation import PreparedSync
-from dagster_airbyte_proto.sync.read.completeness import READING, ConnectorEnding, why_incomplete
 from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded
 
 

@@ -41,6 +41,7 @@ from dagster_airbyte_proto.errors import (
     StateConflict,
     TableError,
 )
+from dagster_airbyte_proto.loads.batch_folder import remove_sources
 from dagster_airbyte_proto.loads.load import CommittedRows, Load, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local
 from dagster_airbyte_proto.model import State, StateScope, StreamId
@@ -48,7 +49,6 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file, remove_orphan_files
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
-from dagster_airbyte_proto.sync.read.batch_files import remove_sources
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunTelemetry
 from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
 

@@ -4,17 +4,14 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, OpenGeneration
+from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease
 from dagster_airbyte_proto.errors import Cancelled, TableError
-from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget, spec_digest
-from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, StreamId
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, spec_digest
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder
 from dagster_airbyte_proto.sync.commit.table_witness import check_witness
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan.stream_plan import may_land_on_branch
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.tables.writer import SupportsBranches
 
@@ -167,23 +164,3 @@ class TargetTables:
             check_witness(self._store, self._lease, stream, witness, self._remembered[stream])
         reach("table.prepared")
         return target
-
-
-def table_spec(
-    planned: PlannedStream, columns: Columns, rules: EvolutionRules, open_generation: OpenGeneration | None = None
-) -> TableSpec:
-    """The table that the stream needs. With an `open_generation` the sync resumes the branch of an earlier run."""
-    slice_column = None if planned.slice is None else SLICE_COLUMN
-    return TableSpec(
-        planned.table,
-        columns.schema,
-        columns.keys,
-        slice_column=slice_column,
-        evolution_rules=rules,
-        partitioning=columns.partitioning,
-        ordering=columns.ordering,
-        replaces=may_land_on_branch(planned),
-        resumed_branch=open_generation.branch if open_generation else None,
-        record_form=columns.record_form,
-        merge=planned.merge if planned.write in DEDUPLICATING else None,
-    )

@@ -20,7 +20,6 @@ from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
-from dagster_airbyte_proto.sync.commit.target_tables import table_spec
 from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints
 from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
@@ -28,7 +27,7 @@ from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_re
 from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams, streams_held_back
 from dagster_airbyte_proto.sync.plan.stream_plan import refresh_can_change_columns, with_generations
-from dagster_airbyte_proto.sync.plan.stream_schemas import with_stored_schemas
+from dagster_airbyte_proto.sync.plan.stream_schemas import table_spec, with_stored_schemas
 from dagster_airbyte_proto.sync.plan.transformed_streams import unknown_transformed_streams
 from dagster_airbyte_proto.sync.state_server.component_values import source_values
 from dagster_airbyte_proto.sync.sync_context import SyncContext

@@ -6,17 +6,16 @@ frame of a RECORD message turns all its records into record lines at once.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.loads.batch_folder import BatchFolder, open_batch_file
 from dagster_airbyte_proto.protocols.events import BatchEvent
 from dagster_airbyte_proto.staging.lines.demux import MAX_LINE_BYTES
-from dagster_airbyte_proto.sync.read.batch_folder import BatchFolder, open_batch_file, remove_batch_file
-from dagster_airbyte_proto.sync.read.completeness import READING
+from dagster_airbyte_proto.sync.completeness import READING
 
 _PIECE_BYTES = 4 << 20
 # Rows as JSON shrink to a tenth or a thirtieth. gzip packs zeros to a thousandth, and other methods to much less. Small
@@ -83,14 +82,6 @@ def _locate(event: BatchEvent, named: str, folder: BatchFolder | None) -> str:
             return located
         found, remedy = f"its batch file {named} is not below {folder.place}", _NAME_THE_FOLDER
     raise ConnectorError(READING, found, remedy=remedy, stream=str(event.stream))
-
-
-def remove_sources(located: Iterable[str]) -> None:
-    """Removes batch files whose rows have landed. One that cannot be removed stays: nothing in it is needed any
-    more."""
-    for url in located:
-        with suppress(OSError, pa.ArrowInvalid):
-            remove_batch_file(url)
 
 
 def _whole_lines(url: str, compression: str | None) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
+from dagster_airbyte_proto.loads.batch_folder import remove_sources
 from dagster_airbyte_proto.loads.bounded_counts import MAX_NAMES
 from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.protocols.conversation import parse_config_file
@@ -42,16 +43,12 @@ from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchD
 from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
 from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
 from dagster_airbyte_proto.sync.commit.commit_scheduler import CommitScheduler
+from dagster_airbyte_proto.sync.completeness import READING, ConnectorEnding, ended_by_itself
 from dagster_airbyte_proto.sync.connector.rewritten_configs import RewrittenConfigs
 from dagster_airbyte_proto.sync.preparation import PreparedSync
-from dagster_airbyte_proto.sync.read.batch_files import locate_files, record_lines, remove_sources, replayed_batch_error
-from dagster_airbyte_proto.sync.read.completeness import READING, ConnectorEnding, ended_by_itself
+from dagster_airbyte_proto.sync.read.batch_files import locate_files, record_lines, replayed_batch_error
 from dagster_airbyte_proto.sync.read.hang_detector import HangDetector
-from dagster_airbyte_proto.sync.read.reading_errors import (
-    ambiguous_stream_error,
-    large_state_error,
-    shared_state_error,
-)
+from dagster_airbyte_proto.sync.read.reading_errors import ambiguous_stream_error, large_state_error, shared_state_error
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded
 from dagster_airbyte_proto.sync.sync_context import SyncContext

@@ -23,11 +23,11 @@ from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Columns
 from dagster_airbyte_proto.schema.stream_profile import retyped_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader
-from dagster_airbyte_proto.sync.commit.target_tables import TargetTables, table_spec
+from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
+from dagster_airbyte_proto.sync.completeness import READING
 from dagster_airbyte_proto.sync.plan.stream_profiles import text_forms
-from dagster_airbyte_proto.sync.plan.stream_schemas import schema_properties, with_schema
+from dagster_airbyte_proto.sync.plan.stream_schemas import schema_properties, table_spec, with_schema
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, evolution_rules
-from dagster_airbyte_proto.sync.read.completeness import READING
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 from dagster_airbyte_proto.transforms.landed_columns import landed_columns

@@ -10,7 +10,7 @@ import yaml
 from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.sync.read.batch_folder import BatchFolder, open_batch_file, remove_batch_file
+from dagster_airbyte_proto.loads.batch_folder import BatchFolder, open_batch_file, remove_batch_file
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.shop import Shop
 

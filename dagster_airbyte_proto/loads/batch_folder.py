@@ -11,8 +11,8 @@ A BATCH message is a connector's word, and its files are read and then removed w
 
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -94,6 +94,14 @@ def remove_batch_file(located: str) -> None:
     else:
         system, path = FileSystem.from_uri(located)
         system.delete_file(path)
+
+
+def remove_sources(located: Iterable[str]) -> None:
+    """Removes batch files whose rows have landed. One that cannot be removed stays: nothing in it is needed any
+    more."""
+    for url in located:
+        with suppress(OSError, pa.ArrowInvalid):
+            remove_batch_file(url)
 
 
 @contextmanager
