@@ -29,8 +29,7 @@ def begin(tx: Connection, lease: Lease, now: datetime) -> int:
     return sync_id
 
 
-def end(tx: Connection, lease: Lease, now: datetime, outcome: tuple[str, str]) -> None:
-    status, report = outcome
+def end(tx: Connection, lease: Lease, now: datetime, status: str, report: str) -> None:
     tx.execute(update(runs).where(_under(runs, lease)).values(ended_at=now, status=status, report=report))
     if status == COMPLETE:
         tx.execute(delete(run_folders).where(_under(run_folders, lease)))

@@ -154,7 +154,7 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader):
 
     def end_run(self, lease: Lease, *, status: str, report: str) -> None:
         with self._fenced(lease) as tx:
-            sql_runs.end(tx, lease, self._database.now(tx), (status, report))
+            sql_runs.end(tx, lease, self._database.now(tx), status, report)
 
     def prune_history(self, lease: Lease, *, days: float) -> None:
         with self._fenced(lease) as tx:

@@ -11,7 +11,7 @@ from pathlib import Path
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers.local import guardian
 from dagster_airbyte_proto.launchers.local.programs import find_program, program_identity
-from dagster_airbyte_proto.launchers.local.running_program import GUARDIAN_END_SECONDS, LocalConnector, Pipes
+from dagster_airbyte_proto.launchers.local.running_program import GUARDIAN_END_SECONDS, LocalConnector, Pipes, RunPlace
 from dagster_airbyte_proto.launchers.local.sandbox import SandboxedProgram, sandboxed_command
 from dagster_airbyte_proto.launchers.permissions import joined_variables
 from dagster_airbyte_proto.launchers.process import HostPlace, LaunchOptions
@@ -49,7 +49,7 @@ class LocalLauncher:
                 start = self._options.working_folder or folder.path
                 sandboxed = SandboxedProgram(command, (folder.path, start), full_environment)
                 command = sandboxed_command(sandboxed, self._options.permissions)
-            place = folder, _watched_file(folder, invocation.rewritable_content)
+            place = RunPlace(folder, _watched_file(folder, invocation.rewritable_content))
             stdin = subprocess.PIPE if invocation.takes_input else subprocess.DEVNULL
             return _start(command, full_environment, place, self._options, stdin=stdin)
         except BaseException:
@@ -78,19 +78,18 @@ def _watched_file(folder: RunFolder, rewritable: tuple[str, bytes] | None) -> Wa
 def _start(
     command: list[str],
     environment: dict[str, str],
-    place: tuple[RunFolder, WatchedFile | None],
+    place: RunPlace,
     options: LaunchOptions,
     *,
     stdin: int,
 ) -> "LocalConnector":
-    folder, _ = place
     control_reader, control = os.pipe()
     report, report_writer = os.pipe()
     prefix = [sys.executable, "-I", "-S", guardian.__file__, str(control_reader), str(report_writer), str(os.getpid())]
     is_sandboxed = guardian.SANDBOXED if options.permissions.sandbox else ""
     try:
         process = subprocess.Popen(
-            [*prefix, str(options.stop_grace_seconds), str(folder.path), is_sandboxed, *command],
+            [*prefix, str(options.stop_grace_seconds), str(place.folder.path), is_sandboxed, *command],
             stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
             cwd=options.working_folder, env=environment, pass_fds=(control_reader, report_writer),
             start_new_session=True,

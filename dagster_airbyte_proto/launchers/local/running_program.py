@@ -37,6 +37,13 @@ class Pipes(NamedTuple):
     report: int
 
 
+class RunPlace(NamedTuple):
+    """The folder of a run, and the file in it that the connector may rewrite, if there is one."""
+
+    folder: RunFolder
+    watched: WatchedFile | None
+
+
 def _nonblocking(stdin: IO[bytes] | None) -> io.FileIO | None:
     """Our end of the pipe, large and without blocking; the program's end has flags of its own, and keeps them."""
     if stdin is None:
@@ -55,7 +62,7 @@ class LocalConnector:
         process: subprocess.Popen[bytes],
         pipes: Pipes,
         first_report: bytes,
-        place: tuple[RunFolder, WatchedFile | None],
+        place: RunPlace,
         options: LaunchOptions,
     ) -> None:
         self._process = process

@@ -40,6 +40,14 @@ class StreamReading(NamedTuple):
     fatal: ProtoError | None = None
 
 
+class _Group(NamedTuple):
+    """A group of streams, before its process of the connector starts."""
+
+    context: SyncContext
+    plan: SyncPlan
+    prepared: PreparedSync
+
+
 def read_streams(context: SyncContext, plan: SyncPlan) -> Sequence[StreamReading]:
     """Reads all streams of the plan, and moves the states of what has landed. Raises what goes wrong before the
     connector runs."""
@@ -78,8 +86,8 @@ def _read_side_by_side(context: SyncContext, plan: SyncPlan, plans: Sequence[Syn
             opened.enter_context(own.committer)
             prepared = prepare_sync(own, group)
             opened.callback(close_prepared, prepared)
-            groups.append((own, group, prepared))
-        listener.run_started(context.lease.run_id, runs_in_order(plan, [prepared for _, _, prepared in groups]))
+            groups.append(_Group(own, group, prepared))
+        listener.run_started(context.lease.run_id, runs_in_order(plan, [each.prepared for each in groups]))
         outcomes = _read_groups(context, groups)
         read = [
             StreamReading(*group, *outcome.result())
@@ -90,9 +98,6 @@ def _read_side_by_side(context: SyncContext, plan: SyncPlan, plans: Sequence[Syn
     for outcome in outcomes:
         outcome.result()  # Raises a fault of ours, after what the others landed has moved its states.
     return readings
-
-
-_Group = tuple[SyncContext, SyncPlan, PreparedSync]
 
 
 def _read_groups(context: SyncContext, groups: Sequence[_Group]) -> Sequence["Future[ReadOutcome]"]:

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, key_ids, with_text_column, without_column
-from dagster_airbyte_proto.loads.load import CommittedRows, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableFit, TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import REPLACING, TableName
@@ -259,7 +259,9 @@ class DeltaTables:
             user_metadata[HIGH_WATER_MARK] = msgspec.json.encode(mark).decode()
         places = files_to_add(snapshot.metadata, part, files)
         if not can_add_by_reference(snapshot.metadata, files):
-            return self._land_by_job(snapshot, load_id, (part, files), user_metadata, removal)
+            staged = StagedPart(part, files, snapshot.metadata.columns, snapshot.metadata.slice_column)
+            labels = CommitLabels(load_id, snapshot.version + 1, {**user_metadata, _ATTEMPT: uuid4().hex})
+            return self._land_by_job(staged, labels, removal)
         rows = before - removal.rows + sum(net_rows(file) for file in files)
         user_metadata[TABLE_ROWS] = str(rows)
         location = self.location(part.table)
@@ -274,18 +276,8 @@ class DeltaTables:
             return CommittedRows(part.stream, str(version), False, deleted=removal.rows)
         return CommittedRows(part.stream, str(version), False, removal.rows, rows, totals)
 
-    def _land_by_job(
-        self,
-        snapshot: DeltaSnapshot,
-        load_id: str,
-        what: tuple[StagedRows, Sequence[StagedFile]],
-        user_metadata: dict[str, str],
-        removal: Removal,
-    ) -> CommittedRows:
-        part, files = what
-        location, metadata, attempt = self.location(part.table), snapshot.metadata, uuid4().hex
-        staged = StagedPart(part, files, metadata.columns, metadata.slice_column)
-        labels = CommitLabels(load_id, snapshot.version + 1, {**user_metadata, _ATTEMPT: attempt})
+    def _land_by_job(self, staged: StagedPart, labels: CommitLabels, removal: Removal) -> CommittedRows:
+        part, load_id, location = staged.part, labels.load_id, self.location(staged.part.table)
         points.reach("table.committing")
         with only_writer(location):
             run_write_job(self.open_session(), location, staged, labels)
@@ -298,7 +290,7 @@ class DeltaTables:
                 f"committing load {load_id}", "the table's log does not show it", stream=str(part.stream)
             )
         version = self.java().load_version(now, load_id)
-        was_there = self.java().user_metadata(now, version).get(_ATTEMPT) != attempt
+        was_there = self.java().user_metadata(now, version).get(_ATTEMPT) != labels.user_metadata[_ATTEMPT]
         deleted = 0 if was_there else removal.rows
         totals = self.java().totals(now)
         return CommittedRows(part.stream, str(version), was_there, deleted, self.rows(part.table, now), totals)

@@ -17,7 +17,7 @@ The rules:
 - Read a branch by the id of its last snapshot. By the branch's name Iceberg would use the current schema.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -27,7 +27,14 @@ from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.loads.load import BranchPosition, CommittedRows, StagedRows
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
-from dagster_airbyte_proto.tables.iceberg.log import HIGH_WATER_MARK, History, Snapshot, TableLog, lineage
+from dagster_airbyte_proto.tables.iceberg.log import (
+    HIGH_WATER_MARK,
+    History,
+    Snapshot,
+    TableLog,
+    check_placement,
+    lineage,
+)
 from dagster_airbyte_proto.tables.iceberg.positions.position_merge import PositionMerge, needs_positions
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import check_branch, effective_files, high_water_mark_after
@@ -80,23 +87,16 @@ class TableBranches:
         heads = {name: History.from_log(log, name).current for name in log.branches if name != _MAIN}
         return {name: head.load_id for name, head in heads.items() if head and head.load_id}
 
-    def land(
-        self,
-        doing: str,
-        load: tuple[str, StagedRows],
-        labels: Mapping[str, str],
-        check: Callable[[TableLog], None],
-    ) -> LandedLoad | None:
-        """Lands a load (its id and its part) once. Returns None if the table changed since it was read.
+    def land(self, doing: str, load_id: str, part: StagedRows, labels: Mapping[str, str]) -> LandedLoad | None:
+        """Lands a part once. Returns None if the table changed since it was read.
 
-        `check` raises TableError for a table that cannot take the part's files.
+        Raises TableError for a table that cannot take the part's files.
         """
-        load_id, part = load
         self._table.refresh()
         view = self._read(_position(part))
         if known := view.snapshot_of(load_id):
             return LandedLoad(known, was_there=True, shown=view.main.current, format_version=view.log.format_version)
-        check(view.log)
+        check_placement(doing, view.log, part)
         check_branch(doing, part, view.last_load_id)
         if mark := high_water_mark_after(part, view.branch.freshness):
             labels = {**labels, HIGH_WATER_MARK: msgspec.json.encode(mark).decode()}

@@ -206,7 +206,7 @@ class IcebergTables:
         """Commits a part to its branch. Returns None if it was refused because the table changed since it was read."""
         labels = {f"airbyte-proto.{key}": value for key, value in self._snapshot_labels(load_id, part).items()}
         branches = TableBranches(table, self._positions(table, part.table))
-        landed = branches.land(doing, (load_id, part), labels, lambda log: check_placement(doing, log, part))
+        landed = branches.land(doing, load_id, part, labels)
         if landed:
             with outcome_unknown(doing, str(part.stream)):
                 self._iceberg().refresh_readers(part.table, self._qualified(part.table))
