@@ -112,7 +112,9 @@ def draw(parts: Sequence[str | Grid], console: "Console") -> None:
         if isinstance(part, str):
             console.print(plain(part, max_characters=100_000), markup=False, soft_wrap=True)
             continue
-        cells = [[_cell(value, is_count=name in part.counts) for name, value in _named(part, row)] for row in part.rows]
+        cells = [
+            [_cell(value, is_count=name in part.counts) for name, value in _named_cells(part, row)] for row in part.rows
+        ]
         widths = _fitting_widths(part, cells, console.width)
         if widths is not None:
             console.print(_table(part, cells, widths))
@@ -131,7 +133,7 @@ def _draw(parts: Sequence[str | Grid], stdout: TextIO) -> None:
     stdout.write(drawn.get())
 
 
-def _named(grid: Grid, row: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def _named_cells(grid: Grid, row: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     return zip(grid.columns, row, strict=True)
 
 
@@ -162,13 +164,13 @@ def _table(grid: Grid, cells: Sequence[Sequence[str]], widths: Sequence[int]) ->
     for number, name in enumerate(grid.columns):
         is_number = all(isinstance(row[number], int | float) for row in grid.rows)
         table.add_column(
-            Text("\n".join(_wrapped(plain(name), widths[number]))),
+            Text("\n".join(_lines_of_cell(plain(name), widths[number]))),
             justify="right" if grid.rows and is_number else "left",
             width=widths[number],
             no_wrap=True,
         )
     for row in cells:
-        table.add_row(*(Text("\n".join(_wrapped(cell, width))) for cell, width in zip(row, widths, strict=True)))
+        table.add_row(*(Text("\n".join(_lines_of_cell(cell, width))) for cell, width in zip(row, widths, strict=True)))
     return table
 
 
@@ -185,11 +187,11 @@ def _record_lines(columns: Sequence[str], cells: Sequence[Sequence[str]], width:
     for number, row in enumerate(cells, 1):
         yield f"-[ {number} ]".ljust(rule, "-")
         for name, cell in zip(names, row, strict=True):
-            for at, line in enumerate(_wrapped(cell, room)):
+            for at, line in enumerate(_lines_of_cell(cell, room)):
                 yield f"{set_cell_size('' if at else name, label)} | {line}".rstrip()
 
 
-def _wrapped(text: str, width: int) -> Iterator[str]:
+def _lines_of_cell(text: str, width: int) -> Iterator[str]:
     """The lines of a text, each at most so wide, broken behind spaces and punctuation where possible."""
     from rich.cells import cell_len, chop_cells
 

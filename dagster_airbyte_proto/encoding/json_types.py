@@ -11,7 +11,7 @@ from dagster_airbyte_proto.protocols.destination import JsonDialect
 
 def json_schema(schema: pa.Schema, dialect: JsonDialect, required: tuple[str, ...] = ()) -> dict[str, Any]:
     """Returns the schema of an object with these columns. All may be null but the `required` ones."""
-    properties = {field.name: _described(field.type, dialect, field.name) for field in schema}
+    properties = {field.name: _type_schema(field.type, dialect, field.name) for field in schema}
     for name in required:
         properties[name] = {**properties[name], "type": [kind for kind in properties[name]["type"] if kind != "null"]}
     return {"type": "object", "properties": properties}
@@ -81,7 +81,7 @@ def _without_zoneless_formats(schema: Any) -> Any:
     return {name: _without_zoneless_formats(part) for name, part in schema.items()}
 
 
-def _described(kind: pa.DataType, dialect: JsonDialect, path: str) -> dict[str, Any]:
+def _type_schema(kind: pa.DataType, dialect: JsonDialect, path: str) -> dict[str, Any]:
     if isinstance(kind, pa.JsonType):
         return {"type": ["null", "object", "array", "string", "number", "boolean"]}
     name, extra = _type(kind, dialect, path)
@@ -114,13 +114,13 @@ def _type(kind: pa.DataType, dialect: JsonDialect, path: str) -> tuple[str, Mapp
         return "string", {"contentEncoding": "base64"}
     if pa.types.is_struct(kind):
         return "object", {
-            "properties": {each.name: _described(each.type, dialect, f"{path}.{each.name}") for each in kind}
+            "properties": {each.name: _type_schema(each.type, dialect, f"{path}.{each.name}") for each in kind}
         }
     if pa.types.is_map(kind):
         _check_keys(kind, path)
-        return "object", {"additionalProperties": _described(kind.item_type, dialect, path)}
+        return "object", {"additionalProperties": _type_schema(kind.item_type, dialect, path)}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return "array", {"items": _described(kind.value_type, dialect, path)}
+        return "array", {"items": _type_schema(kind.value_type, dialect, path)}
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
         return "string", {}
     raise ConfigError("describing the rows to the destination", f"field {path} is of type {kind}, which JSON has not")

@@ -99,7 +99,7 @@ class Storage:
         """Returns the file system with these settings. Keeps those that were opened last."""
         key = frozenset(settings.items())
         with self._opening:
-            self._filesystems[key] = opened = self._filesystems.pop(key, None) or _opened(settings)
+            self._filesystems[key] = opened = self._filesystems.pop(key, None) or _filesystem_of(settings)
             if len(self._filesystems) > _MAX_OPENED:
                 self._filesystems.pop(next(iter(self._filesystems)))
             return opened
@@ -134,7 +134,7 @@ def is_s3(location: str) -> bool:
     return bool(separator) and scheme in _S3_SCHEMES
 
 
-def _opened(settings: Mapping[str, str]) -> fs.FileSystem:
+def _filesystem_of(settings: Mapping[str, str]) -> fs.FileSystem:
     def setting(*keys: str) -> str | None:
         return next((settings[key] for key in keys if key in settings), None)
 

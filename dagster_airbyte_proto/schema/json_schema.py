@@ -229,7 +229,7 @@ def with_record_form(columns: Columns, planned: PlannedStream, target: RelayTarg
     root = planned.stream.json_schema
     declared = declared_properties(root, root)
     sent = [column for column in columns.all if not column.is_nested]
-    properties = {column.name: _described(column, declared.get(column.path[0], {}), root) for column in sent}
+    properties = {column.name: _field_schema(column, declared.get(column.path[0], {}), root) for column in sent}
     names = {column.path[0]: column.name for column in sent}
     form = RecordForm(
         msgspec.structs.replace(target, keys=tuple(names.get(key, key) for key in target.keys)),
@@ -240,7 +240,7 @@ def with_record_form(columns: Columns, planned: PlannedStream, target: RelayTarg
     return msgspec.structs.replace(columns, record_form=form)
 
 
-def _described(column: Column, declared: Any, root: Schema) -> Any:
+def _field_schema(column: Column, declared: Any, root: Schema) -> Any:
     """The schema of a field. A hashed one is text, whatever it was."""
     was = value_type(declared, root)
     is_hashed = column.type.kind is ValueKind.STRING and was.kind is not ValueKind.STRING

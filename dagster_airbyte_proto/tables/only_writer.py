@@ -25,7 +25,7 @@ def only_writer(location: str) -> Iterator[None]:
     For one that is stopped in the middle it waits half a minute, and then goes on: the version that it was about to
     write is then most likely written, or taken.
     """
-    folder = _opened(location)
+    folder = _open_folder(location)
     if folder is None:
         yield
         return
@@ -51,7 +51,7 @@ def locked_in_time(file: int, seconds: float, mode: int = fcntl.LOCK_EX) -> bool
             time.sleep(_POLL_SECONDS)
 
 
-def _opened(location: str) -> int | None:
+def _open_folder(location: str) -> int | None:
     """The table's folder; None if it is not on this machine, or not there yet."""
     if not is_local(location):
         return None

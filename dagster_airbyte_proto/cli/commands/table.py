@@ -29,7 +29,7 @@ _CHANGES = ("at", "stream", "table", "change", "run")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class _Opened(NamedTuple):
+class _OpenTables(NamedTuple):
     """The tables of a home folder, and the named ones among them."""
 
     engine: "Engine"
@@ -38,7 +38,7 @@ class _Opened(NamedTuple):
 
 
 @contextmanager
-def _opened(call: Call, names: Sequence[str]) -> Iterator[_Opened]:
+def _open_tables(call: Call, names: Sequence[str]) -> Iterator[_OpenTables]:
     from dagster_airbyte_proto.tables.formats import care_of
 
     with call.engine() as engine:
@@ -47,7 +47,7 @@ def _opened(call: Call, names: Sequence[str]) -> Iterator[_Opened]:
         care = care_of(engine.tables)
         every = [] if all(known) else [*care.names()]
         found = [tables or [_table(name, every, engine)] for name, tables in zip(names, known, strict=True)]
-        yield _Opened(engine, care, list(dict.fromkeys(each for tables in found for each in tables)))
+        yield _OpenTables(engine, care, list(dict.fromkeys(each for tables in found for each in tables)))
 
 
 def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
@@ -61,7 +61,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
 def show_tables(call: Call, names: tuple[str, ...]) -> Answer:
     """Shows a table's rows, files, deletes, snapshots, size and columns."""
-    with _opened(call, names) as opened:
+    with _open_tables(call, names) as opened:
         facts = [opened.care.facts(name) for name in opened.named]
     parts: list[str | Grid] = []
     for each in facts:
@@ -74,7 +74,7 @@ def show_tables(call: Call, names: tuple[str, ...]) -> Answer:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="How many, newest first.")
 def history(call: Call, names: tuple[str, ...], limit: int) -> Answer:
     """Lists each change of a table: when, what, by which load and run."""
-    with _opened(call, names) as opened:
+    with _open_tables(call, names) as opened:
         found = {name: opened.care.history(name) for name in opened.named}
         runs = _runs(opened.engine, [change for each in found.values() for change in each.changes[-limit:]])
     value = {
@@ -130,7 +130,7 @@ def changes(call: Call, names: tuple[str, ...], limit: int) -> Answer:
 @click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
 def compact(call: Call, names: tuple[str, ...]) -> Answer:
     """Compacts small files and applies deletes, also while syncs run."""
-    with _opened(call, names) as opened:
+    with _open_tables(call, names) as opened:
         done = _for_each_table(opened, lambda name: opened.care.compact(name)._asdict())
     return _results_answer(done, _COMPACTED, ("rewritten_files", "written_files", "removed_delete_files", "attempts"))
 
@@ -157,11 +157,11 @@ def expire(call: Call, names: tuple[str, ...], keep_seconds: float, orphan_secon
     """Expires old snapshots that no rollback and no recovery needs, and deletes files of dead loads."""
     from dagster_airbyte_proto.sync.maintenance.care import clean
 
-    def expired(opened: _Opened, name: "TableName") -> dict[str, Any]:
+    def expired(opened: _OpenTables, name: "TableName") -> dict[str, Any]:
         gone = clean(opened.engine.store, opened.care, name, keep_seconds=keep_seconds, orphan_seconds=orphan_seconds)
         return {"snapshots": gone.snapshots, "orphans": list(gone.orphans)}
 
-    with _opened(call, names) as opened:
+    with _open_tables(call, names) as opened:
         done = _for_each_table(opened, lambda name: expired(opened, name))
     return _results_answer(done, _EXPIRED, ("snapshots", "orphans"))
 
@@ -173,7 +173,7 @@ def rollback(call: Call, name: str, snapshot_id: str) -> Answer:
     """Rolls a table back to a snapshot, unless a connection syncs into it: its states have to go back too."""
     from dagster_airbyte_proto.sync.maintenance.table_rollback import roll_back_table
 
-    with _opened(call, [name]) as opened:
+    with _open_tables(call, [name]) as opened:
         if len(opened.named) != 1:
             raise ConfigError(
                 "rolling a table back",
@@ -222,7 +222,7 @@ def _table(named: str, every: "Sequence[TableName]", engine: "Engine") -> "Table
     )
 
 
-def _for_each_table(opened: _Opened, care: "Callable[[TableName], dict[str, Any]]") -> list[dict[str, Any]]:
+def _for_each_table(opened: _OpenTables, care: "Callable[[TableName], dict[str, Any]]") -> list[dict[str, Any]]:
     return [{"table": str(name), **_result(care, name)} for name in opened.named]
 
 

@@ -210,7 +210,7 @@ def _plugins(
 ) -> Iterator[Plugin]:
     """The plugins of a kind. `overrides` are those of the environment."""
     written, of_environment = (
-        {str(each["name"]): each for each in _named(some.get(kind))} for some in (plugins, overrides)
+        {str(each["name"]): each for each in _named_entries(some.get(kind))} for some in (plugins, overrides)
     )
     for name in written:
         yield _plugin(name, written, of_environment, locks)._replace(kind=kind)
@@ -233,7 +233,7 @@ def _plugin(
     for layer in layers:
         whole |= layer
         config |= _flat(_mapping(layer.get("config")))
-        settings |= {str(each["name"]): each for each in _named(layer.get("settings"))}
+        settings |= {str(each["name"]): each for each in _named_entries(layer.get("settings"))}
     extras = {key: whole.get(key) for key in _EXTRA_KEYS} | {
         key: config[f"_{key}"] for key in _EXTRA_KEYS if f"_{key}" in config
     }
@@ -281,7 +281,7 @@ def _not_imported_of_plugin(whole: Mapping[str, Any], extras: Mapping[str, Any])
 
 def _other_parts(document: Mapping[str, Any], plugins: Mapping[str, Any]) -> list[str]:
     """Lists the parts of a project that are not taps."""
-    names = {kind: ", ".join(str(each["name"]) for each in _named(some)) for kind, some in plugins.items()}
+    names = {kind: ", ".join(str(each["name"]) for each in _named_entries(some)) for kind, some in plugins.items()}
     because = {
         LOADERS: "tables are written by airbyte-proto itself; with --loader NAME the records go there",
         "mappers": "shape streams with select, exclude, hash, filter and rename_columns",
@@ -293,17 +293,18 @@ def _other_parts(document: Mapping[str, Any], plugins: Mapping[str, Any]) -> lis
         if kind != _EXTRACTORS and names[kind]
     ]
     found += [
-        f"job {each['name']}: make it a Dagster job over its taps' assets" for each in _named(document.get("jobs"))
+        f"job {each['name']}: make it a Dagster job over its taps' assets"
+        for each in _named_entries(document.get("jobs"))
     ]
     found += [
         f"schedule {each['name']} ({each.get('interval', 'no interval')}): make it a Dagster schedule"
-        for each in _named(document.get("schedules"))
+        for each in _named_entries(document.get("schedules"))
     ]
     return found
 
 
 def _environment(document: Mapping[str, Any], wanted: str | None) -> Mapping[str, Any]:
-    known = {str(each["name"]): each for each in _named(document.get("environments"))}
+    known = {str(each["name"]): each for each in _named_entries(document.get("environments"))}
     name = wanted or document.get("default_environment")
     if name is None or (wanted is None and name not in known):
         return {}
@@ -340,7 +341,7 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
     values[path[-1]] = value
 
 
-def _named(values: Any) -> list[Mapping[str, Any]]:
+def _named_entries(values: Any) -> list[Mapping[str, Any]]:
     return [each for each in values or () if isinstance(each, Mapping) and "name" in each]
 
 

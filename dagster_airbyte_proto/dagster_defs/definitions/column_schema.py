@@ -52,7 +52,7 @@ def table_schema(columns: Columns, *, write: WriteMode | None = None, is_partiti
 def described_schema(found: Iterable[DescribedColumn], planned: dg.TableSchema) -> dg.TableSchema:
     """The columns of an existing table. Keys, and comments that the table lacks, come from the `planned` columns."""
     known = {column.name: column for column in planned.columns}
-    return dg.TableSchema([_described(column, known.get(column.name)) for column in found])
+    return dg.TableSchema([_table_column(column, known.get(column.name)) for column in found])
 
 
 def source_asset(metadata: Mapping[str, Any]) -> dg.AssetKey | None:
@@ -88,7 +88,7 @@ def code_version(connection: Connection, planned: PlannedStream) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
 
 
-def _described(column: DescribedColumn, planned: dg.TableColumn | None) -> dg.TableColumn:
+def _table_column(column: DescribedColumn, planned: dg.TableColumn | None) -> dg.TableColumn:
     comment = column.comment or (planned.description if planned else None)
     return dg.TableColumn(column.name, column.type, comment, constraints=planned.constraints if planned else None)
 

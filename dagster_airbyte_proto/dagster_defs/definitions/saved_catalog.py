@@ -48,7 +48,7 @@ def catalog_of_named_streams(connection: Connection) -> Catalog:
     if not names:
         found = "no catalog is saved, and the connection names no stream"
         raise ConfigError(asset_error_context(connection), found, remedy=discover_remedy(connection))
-    return Catalog(tuple(_named(name, connection) for name in names))
+    return Catalog(tuple(_stream_of_name(name, connection) for name in names))
 
 
 def discover_remedy(connection: Connection) -> str:
@@ -56,7 +56,7 @@ def discover_remedy(connection: Connection) -> str:
     return f"Run `airbyte-proto discover {connection.origin or connection.name} --save`."
 
 
-def _named(name: str, connection: Connection) -> Stream:
+def _stream_of_name(name: str, connection: Connection) -> Stream:
     stream = parsed_name(name)
     if stream is None:
         found = f"without a saved catalog the namespace in {name!r} is not known"

@@ -59,7 +59,7 @@ def _failure(code: str, message: str, stream: str | None, *, is_retryable: bool 
 def _write(invocation: Invocation, session: ComponentSession, host: HostFunctions) -> Steps:
     """Writes or transforms one stream. An error makes the end of the program a bad one, so that no row counts by it."""
     session.has_failed = True
-    opened = yield from _opened(invocation, session)
+    opened = yield from _open_component(invocation, session)
     if isinstance(opened, ReportedError):
         yield _error(opened)
         return
@@ -84,13 +84,13 @@ def _error(error: ReportedError, stream: str | None = None) -> bytes:
     return messages.line("error", error=error, **named)
 
 
-def _opened(invocation: Invocation, session: ComponentSession) -> Steps:
+def _open_component(invocation: Invocation, session: ComponentSession) -> Steps:
     """Opens the component with its config."""
     return session.call_patiently("open", invocation.files[CONFIG_FILE].decode())
 
 
 def _check(invocation: Invocation, session: ComponentSession, _: HostFunctions) -> Steps:
-    opened = yield from _opened(invocation, session)
+    opened = yield from _open_component(invocation, session)
     if isinstance(opened, ReportedError):
         yield _verdict(opened)
         return
@@ -107,7 +107,7 @@ def _verdict(error: ReportedError) -> bytes:
 
 
 def _discover(invocation: Invocation, session: ComponentSession, _: HostFunctions) -> Steps:
-    opened = yield from _opened(invocation, session)
+    opened = yield from _open_component(invocation, session)
     if isinstance(opened, ReportedError):
         yield _error(opened)
         return
@@ -117,7 +117,7 @@ def _discover(invocation: Invocation, session: ComponentSession, _: HostFunction
 
 
 def _read(invocation: Invocation, session: ComponentSession, host: HostFunctions) -> Steps:
-    opened = yield from _opened(invocation, session)
+    opened = yield from _open_component(invocation, session)
     if isinstance(opened, ReportedError):
         yield _error(opened)
         return

@@ -36,13 +36,13 @@ class BatchDemux:
         rest = memoryview(chunk)
         while rest:
             if self._batch is not None:
-                rest = self._taken(rest, self._batch[1])
+                rest = self._keep(rest, self._batch[1])
                 if self._size == self._batch[1]:
                     (stream, _), self._batch = self._batch, None
                     yield ArrowContent(stream, self._whole())
                 continue
             end = chunk.find(b"\n", len(chunk) - len(rest)) + 1
-            rest = self._taken(rest, self._size + (end - len(chunk) + len(rest) if end else len(rest)))
+            rest = self._keep(rest, self._size + (end - len(chunk) + len(rest) if end else len(rest)))
             if self._size > MAX_LINE_BYTES:
                 raise ProtocolViolation(_DOING, f"a line is longer than {MAX_LINE_BYTES} bytes")
             if end:
@@ -65,7 +65,7 @@ class BatchDemux:
         elif not 0 < self._batch[1] <= MAX_BATCH_BYTES:
             raise ProtocolViolation(_DOING, f"a batch of {self._batch[1]} bytes", stream=str(self._batch[0]))
 
-    def _taken(self, rest: memoryview, wanted: int) -> memoryview:
+    def _keep(self, rest: memoryview, wanted: int) -> memoryview:
         """Keeps bytes until there are as many as wanted. Returns what is left."""
         count = min(wanted - self._size, len(rest))
         # A whole chunk keeps its own bytes: only a part is copied.

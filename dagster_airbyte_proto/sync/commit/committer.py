@@ -91,7 +91,7 @@ class Committer:
         self._telemetry = telemetry
         self._pool = ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="commit")
 
-    def beside(self) -> "Committer":
+    def for_other_streams(self) -> "Committer":
         """Returns a committer of the same lease, for loads of other streams that are committed at the same time."""
         return Committer(self._store, self._tables, self._lease, partition=self._partition, telemetry=self._telemetry)
 

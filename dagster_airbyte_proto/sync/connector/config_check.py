@@ -149,13 +149,13 @@ def _expected(error: ValidationError) -> Any:
     return error.validator_value
 
 
-def _found(error: ValidationError) -> Any:
+def _found_value(error: ValidationError) -> Any:
     return error.instance
 
 
 def _faults(error: ValidationError) -> Iterator[Fault]:
     path: KeyPath = tuple(error.absolute_path)
-    rule, expected, found = error.validator, _expected(error), _found(error)
+    rule, expected, found = error.validator, _expected(error), _found_value(error)
     if rule in ("oneOf", "anyOf"):
         yield from _branch_faults(error, path)
     elif rule == "required":
@@ -188,7 +188,7 @@ def _problem(error: ValidationError, found: object) -> str:
 
 def _missing(name: str, error: ValidationError) -> str:
     known = _known(error.schema)
-    meant = nearest(name, [key for key in _found(error) if key not in known])
+    meant = nearest(name, [key for key in _found_value(error) if key not in known])
     return f'is missing; there is an unknown "{meant}", is it meant?' if meant else "is missing"
 
 
@@ -261,7 +261,7 @@ def _missing_discriminator(branches: list[list[ValidationError]]) -> tuple[str, 
     allowed: dict[str, list[Any]] = {}
     for each in (each for errors in branches for each in errors):
         if each.validator == "required" and not each.relative_path:
-            for name in [name for name in _expected(each) if name not in _found(each)]:
+            for name in [name for name in _expected(each) if name not in _found_value(each)]:
                 rule = _mapping(_mapping(each.schema, "properties"), name)
                 single = [rule["const"]] if "const" in rule else rule.get("enum", [])
                 if len(single) == 1 and single[0] not in allowed.setdefault(name, []):

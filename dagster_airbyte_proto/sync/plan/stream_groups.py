@@ -32,7 +32,7 @@ def group_plans(context: SyncContext, plan: SyncPlan) -> tuple[SyncPlan, ...]:
         context.log.write("NOTE", f"one process of the connector reads all streams, not {most}: {why}")
         return (plan,)
     groups = divided(plan.streams, most, _last_rows(last))
-    context.log.write("NOTE", f"{most} processes of the connector read {'; '.join(map(_named, groups))}")
+    context.log.write("NOTE", f"{most} processes of the connector read {'; '.join(map(_stream_names, groups))}")
     return tuple(_of_group(plan, group) for group in groups)
 
 
@@ -101,5 +101,5 @@ def _of_group(plan: SyncPlan, group: tuple[PlannedStream, ...]) -> SyncPlan:
     )
 
 
-def _named(group: Sequence[PlannedStream]) -> str:
+def _stream_names(group: Sequence[PlannedStream]) -> str:
     return ", ".join(str(each.id) for each in group)

@@ -83,11 +83,11 @@ class StreamProfiles:
         self._replacing: set[StreamId] = set()
         self.warnings: list[str] = []
 
-    def beside(self) -> "StreamProfiles":
+    def for_another_thread(self) -> "StreamProfiles":
         """Profiles for another reading thread of the same sync."""
-        beside = StreamProfiles(self._store, self._lease, self._log)
-        beside._text_forms = dict(self._text_forms)
-        return beside
+        profiles = StreamProfiles(self._store, self._lease, self._log)
+        profiles._text_forms = dict(self._text_forms)
+        return profiles
 
     @property
     def known_tables(self) -> Mapping[StreamId, KnownTable]:

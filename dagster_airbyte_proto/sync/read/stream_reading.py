@@ -120,8 +120,8 @@ def _read_groups(context: SyncContext, groups: Sequence[_Group]) -> Sequence["Fu
 def _context_of_group(context: SyncContext, listener: ProgressListener) -> SyncContext:
     """The context of one group: whatever belongs to one reading thread is its own."""
     return context._replace(
-        committer=context.committer.beside(),
-        profiles=context.profiles.beside(),
+        committer=context.committer.for_other_streams(),
+        profiles=context.profiles.for_another_thread(),
         options=context.options._replace(progress_listener=listener),
         is_group=True,
     )

@@ -161,7 +161,7 @@ class DataFileChanges:
 
     def _scanned(self, task: Any) -> tuple[str, _ScannedFile]:
         file = task.file()
-        deletes = {_named(each): each for each in java_items(task.deletes())}
+        deletes = {_deletes_at(each): each for each in java_items(task.deletes())}
         return str(file.location()), _ScannedFile(task, int(file.recordCount()), deletes)
 
     def _rows(self, files: Iterable[_ScannedFile], stack: ExitStack) -> DataFrame:
@@ -226,7 +226,7 @@ def _most_trimmed(files: Mapping[str, _Deleted]) -> int:
     return most + sum(by_position.values())
 
 
-def _named(deletes: Any) -> _Deletes:
+def _deletes_at(deletes: Any) -> _Deletes:
     offset = deletes.contentOffset()
     return _Deletes(str(deletes.location()), "" if offset is None else str(offset))
 

@@ -26,7 +26,7 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS, first_
 from dagster_airbyte_proto.tables.sql_names import quoted
 
 
-class _Described(NamedTuple):
+class _TablePlace(NamedTuple):
     """The format of a table, and the folder where it lies."""
 
     provider: str
@@ -35,7 +35,7 @@ class _Described(NamedTuple):
 
 def newest_snapshot(session: SparkSession, table: str) -> TableSnapshot | None:
     with table_errors(f"looking for the newest snapshot of {table}"):
-        described = _described(session, table)
+        described = _table_place(session, table)
         if described.provider == "iceberg":
             log = _log(session, table)
             return TableSnapshot(
@@ -50,7 +50,7 @@ def keep_snapshot(session: SparkSession, tag: str, snapshot: TableSnapshot) -> N
     """Moves a tag of an Iceberg table to the snapshot. Delta has no tags."""
     doing = f"tagging snapshot {snapshot.snapshot_id} of {snapshot.table}"
     with table_errors(doing):
-        if not snapshot.snapshot_id or _described(session, snapshot.table).provider != "iceberg":
+        if not snapshot.snapshot_id or _table_place(session, snapshot.table).provider != "iceberg":
             return
         log, wanted = _log(session, snapshot.table), int(snapshot.snapshot_id)
         if log.table_uuid != snapshot.table_id:
@@ -79,7 +79,7 @@ def release_snapshot(session: SparkSession, tag: str, table: str) -> None:
 def files_at(session: SparkSession, snapshot: TableSnapshot) -> WholeFiles | None:
     """Returns the files of an Iceberg table, if they have its rows at the snapshot as they are."""
     with table_errors(f"listing the files of {snapshot.table}"):
-        if is_remote(session) or _described(session, snapshot.table).provider != "iceberg":
+        if is_remote(session) or _table_place(session, snapshot.table).provider != "iceberg":
             return None
         return whole_files(session, snapshot)
 
@@ -103,7 +103,7 @@ def changes_since(
 
 
 def _finder(session: SparkSession, table: str) -> ChangeFinder:
-    described = _described(session, table)
+    described = _table_place(session, table)
     if described.provider == "delta":
         return FeedChanges(session, table, described.location)
     if is_remote(session):
@@ -125,6 +125,6 @@ def _newest_version(session: SparkSession, table: str, location: str) -> tuple[s
     return snapshot.metadata.id, str(snapshot.version)
 
 
-def _described(session: SparkSession, table: str) -> _Described:
+def _table_place(session: SparkSession, table: str) -> _TablePlace:
     rows = {row["col_name"]: row["data_type"] for row in session.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
-    return _Described(str(rows.get("Provider", "")).lower(), str(rows.get("Location", "")))
+    return _TablePlace(str(rows.get("Provider", "")).lower(), str(rows.get("Location", "")))

@@ -114,11 +114,11 @@ class CopyOnWrite:
         )
 
     def _referenced_paths(self, file: StagedFile) -> list[str]:
-        with self._opened(file) as opened:
+        with self._open_file(file) as opened:
             paths = pq.read_table(opened, columns=["file_path"]).column("file_path")
         return [str(path) for path in pc.unique(paths).to_pylist()]
 
-    def _opened(self, file: StagedFile) -> pa.NativeFile:
+    def _open_file(self, file: StagedFile) -> pa.NativeFile:
         filesystem, path = self._storage.at(file.path)
         return filesystem.open_input_file(path)
 
@@ -166,7 +166,7 @@ class CopyOnWrite:
         """
         statistics = []
         for file in files:
-            with self._opened(file) as opened:
+            with self._open_file(file) as opened:
                 found = pq.ParquetFile(opened)
                 groups = map(found.metadata.row_group, range(found.num_row_groups))
                 place = column_places(found.schema_arrow)[key]

@@ -345,7 +345,7 @@ class JavaIceberg:
     def load(self, name: TableName) -> JavaTable:
         """Loads the table as it is now. The catalog's cached copy may be 30 s old, or of a table dropped since."""
         self._catalog.invalidateTable(self._identifier(name))
-        return self._opened(name, self._catalog.loadTable(self._identifier(name)))
+        return self._java_table(name, self._catalog.loadTable(self._identifier(name)))
 
     def create(
         self,
@@ -365,7 +365,7 @@ class JavaIceberg:
         if partitioning:
             create_partitioned(builder, partitioning, self.expressions)
             return self.load(name)
-        return self._opened(name, builder.create())
+        return self._java_table(name, builder.create())
 
     def refresh_readers(self, name: TableName, qualified: str) -> None:
         """Makes the session's readers see the table as it is now.
@@ -388,7 +388,7 @@ class JavaIceberg:
     def int_array(self, values: Sequence[int]) -> Any:
         return java_array(self._gateway, self._int, values)
 
-    def _opened(self, name: TableName, table: Any) -> JavaTable:
+    def _java_table(self, name: TableName, table: Any) -> JavaTable:
         return JavaTable(self, table, self._vended.note(name, table) if self._vended else NEVER)
 
     def _identifier(self, name: TableName) -> Any:

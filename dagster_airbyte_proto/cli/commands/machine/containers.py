@@ -19,7 +19,7 @@ _LIST = ("container", "connection", "for", "image", "state", "since", "is", "own
 @command_in(containers, "list")
 def list_containers(call: Call) -> Answer:
     """Lists the containers of connectors on the Docker daemon, also those that other machines started."""
-    found = _found(call)
+    found = _owned_containers(call)
     return Answer({"containers": [_value(each, owned) for each, owned in found]}, (_grid(found),))
 
 
@@ -31,7 +31,7 @@ def reap(call: Call, names: tuple[str, ...]) -> Answer:
     from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
     from dagster_airbyte_proto.sync.connector.container_owners import Ownership
 
-    found = _found(call)
+    found = _owned_containers(call)
     if unknown := set(names) - {each.name for each, _ in found}:
         raise ConfigError(
             "removing containers",
@@ -45,7 +45,7 @@ def reap(call: Call, names: tuple[str, ...]) -> Answer:
     return Answer({"removed": [each.name for each, _ in removed]}, (_grid(removed), line) if removed else (line,))
 
 
-def _found(call: Call) -> "list[tuple[Container, Ownership]]":
+def _owned_containers(call: Call) -> "list[tuple[Container, Ownership]]":
     from dagster_airbyte_proto.launchers.docker.containers import connector_containers
     from dagster_airbyte_proto.launchers.docker.daemon import docker_errors as answering
     from dagster_airbyte_proto.launchers.docker.daemon import open_daemon

@@ -57,7 +57,11 @@ def prune(call: Call, names: tuple[str, ...], unused_days: int, takes_all: bool,
     from dagster_airbyte_proto.launchers.wasm.compiled_components import remove_component, unused_components
 
     before = datetime.now(UTC) - timedelta(days=0 if takes_all else unused_days)
-    chosen = _named(_installed(call), names) if names else [each for each in _installed(call) if each.used_at <= before]
+    chosen = (
+        _environments_named(_installed(call), names)
+        if names
+        else [each for each in _installed(call) if each.used_at <= before]
+    )
     removed: list[tuple[InstalledEnvironment, int, bool]] = []
     in_use: list[tuple[InstalledEnvironment, int, bool]] = []
     for each in chosen:
@@ -97,7 +101,9 @@ def _installed(call: Call) -> "list[InstalledEnvironment]":
     return installed_environments(call.settings().environments_folder)
 
 
-def _named(installed: "Sequence[InstalledEnvironment]", names: Sequence[str]) -> "list[InstalledEnvironment]":
+def _environments_named(
+    installed: "Sequence[InstalledEnvironment]", names: Sequence[str]
+) -> "list[InstalledEnvironment]":
     found = {name: [each for each in installed if name in _names(each)] for name in names}
     if unknown := [name for name, environments in found.items() if not environments]:
         raise ConfigError(

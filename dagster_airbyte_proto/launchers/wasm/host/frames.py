@@ -67,7 +67,7 @@ class Frames:
 
     def write(self, handle: int, chunk: bytes) -> int:
         """Returns the length of the frame. Raises ProtocolViolation where memory would be gone: see wire.py."""
-        frame = self._found(handle, "FRAME_WRITE_FAILED", is_sealed=False)
+        frame = self._frame(handle, "FRAME_WRITE_FAILED", is_sealed=False)
         if frame.size + len(chunk) > MAX_FRAME_BYTES:
             found = f"frame {handle} would be over the limit of {MAX_FRAME_BYTES} bytes"
             raise refusal(ErrorCategory.FRAME, "FRAME_WRITE_FAILED", found)
@@ -79,13 +79,13 @@ class Frames:
         return frame.size
 
     def seal(self, handle: int) -> None:
-        self._found(handle, "FRAME_SEAL_FAILED", is_sealed=False).is_sealed = True
+        self._frame(handle, "FRAME_SEAL_FAILED", is_sealed=False).is_sealed = True
 
     def length(self, handle: int) -> int:
-        return self._found(handle, "FRAME_LEN_FAILED").size
+        return self._frame(handle, "FRAME_LEN_FAILED").size
 
     def read(self, handle: int, offset: int, count: int) -> bytes | memoryview:
-        frame = self._found(handle, "FRAME_READ_FAILED", is_sealed=True)
+        frame = self._frame(handle, "FRAME_READ_FAILED", is_sealed=True)
         if offset + count > frame.size:
             found = f"out of bounds: offset={offset}, len={count}, frame_len={frame.size}"
             raise refusal(ErrorCategory.FRAME, "FRAME_READ_FAILED", found)
@@ -100,7 +100,7 @@ class Frames:
 
     def take(self, handle: int) -> bytes:
         """Consumes a sealed frame."""
-        frame = self._found(handle, "EMIT_BATCH_FAILED", is_sealed=True)
+        frame = self._frame(handle, "EMIT_BATCH_FAILED", is_sealed=True)
         if not frame.size:
             raise refusal(ErrorCategory.INTERNAL, "EMPTY_BATCH", f"frame {handle} is empty")
         self.drop(handle)
@@ -111,7 +111,7 @@ class Frames:
         self._frames[handle] = frame
         return handle
 
-    def _found(self, handle: int, code: str, *, is_sealed: bool | None = None) -> _Frame:
+    def _frame(self, handle: int, code: str, *, is_sealed: bool | None = None) -> _Frame:
         frame = self._frames.get(handle)
         if frame is None:
             raise refusal(ErrorCategory.FRAME, code, f"invalid frame handle: {handle}")

@@ -54,7 +54,7 @@ class HostSockets:
         return handle
 
     def read(self, handle: int, count: int) -> Tagged:
-        found = self._found(handle)
+        found = self._socket(handle)
         if not count or not _is_ready(found, select.POLLIN):
             return _WOULD_BLOCK
         try:
@@ -66,7 +66,7 @@ class HostSockets:
         return Tagged("data", data) if data else Tagged("eof")
 
     def write(self, handle: int, data: bytes) -> Tagged:
-        found = self._found(handle)
+        found = self._socket(handle)
         if not _is_ready(found, select.POLLOUT):
             return _WOULD_BLOCK
         try:
@@ -92,7 +92,7 @@ class HostSockets:
             return True
         return self._rule.permits_address(host, port, address[0]) and not _is_of_this_machine(family, address)
 
-    def _found(self, handle: int) -> socket.socket:
+    def _socket(self, handle: int) -> socket.socket:
         found = self._sockets.get(handle)
         if found is None:
             raise refusal(ErrorCategory.INTERNAL, "INVALID_SOCKET", f"invalid socket handle: {handle}")

@@ -95,13 +95,13 @@ class MessageReader:
             if self._header is None:
                 if self._size < HEADER_BYTES:
                     return
-                self._header = _checked_header(self._taken(HEADER_BYTES))
+                self._header = _checked_header(self._take_bytes(HEADER_BYTES))
             if self._size < self._header[2]:
                 return
             header, self._header = self._header, None
-            yield _message(header, self._taken(header[2]))
+            yield _message(header, self._take_bytes(header[2]))
 
-    def _taken(self, count: int) -> bytes:
+    def _take_bytes(self, count: int) -> bytes:
         taken: list[memoryview] = []
         rest = count
         while rest:

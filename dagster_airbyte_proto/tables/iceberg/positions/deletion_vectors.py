@@ -41,12 +41,12 @@ def puffin_file(deleted: Mapping[str, Positions]) -> PuffinFile:
         blob = framed(roaring_bitmap(rows))
         vectors.append(VectorInFile(data_file, len(content), len(blob), len(rows)))
         content += blob
-    footer = json.dumps({"blobs": [_described(each) for each in vectors], "properties": {}}).encode()
+    footer = json.dumps({"blobs": [_blob_metadata(each) for each in vectors], "properties": {}}).encode()
     content += _MAGIC + footer + struct.pack("<i", len(footer)) + _NO_FLAGS + _MAGIC
     return PuffinFile(bytes(content), tuple(vectors))
 
 
-def _described(vector: VectorInFile) -> dict[str, object]:
+def _blob_metadata(vector: VectorInFile) -> dict[str, object]:
     return {
         "type": "deletion-vector-v1",
         "fields": [_ROW_POSITION_ID],

@@ -106,7 +106,7 @@ class PositionMerge:
             for sought in self._sought(part):
                 planned = self._tasks(sought, base, scope)
                 tasks |= planned
-                for path, rows in self._found(planned, sought, base).items():
+                for path, rows in self._positions_of_keys(planned, sought, base).items():
                     found[path].append(rows)
             older = OlderDeletes(self._storage, writes_vectors=self._writes_vectors)
             united = {path: np.unique(np.concatenate(rows)) for path, rows in found.items()}
@@ -116,7 +116,7 @@ class PositionMerge:
         except (OSError, pa.ArrowException) as error:
             doing = f"looking for the rows that a load replaces in table {self._qualified}"
             raise TableError(doing, str(error).partition("\n")[0], stream=str(part.stream)) from error
-        described = self._described()
+        described = self._delete_file_reader()
         for new in self._write(tasks, joined):
             change.addDeletes(described(new.json()))
         for each in joined.values():
@@ -179,7 +179,9 @@ class PositionMerge:
             yield make.greaterThanOrEqual(name, ends["min"])
             yield make.lessThanOrEqual(name, ends["max"])
 
-    def _found(self, tasks: Mapping[str, PlannedTask], sought: SoughtKeys, base: Snapshot) -> Mapping[str, Positions]:
+    def _positions_of_keys(
+        self, tasks: Mapping[str, PlannedTask], sought: SoughtKeys, base: Snapshot
+    ) -> Mapping[str, Positions]:
         files = [task.data_file for task in tasks.values()]
         if sum(file.record_count for file in files) <= self._rows_searched_here:
             with suppress(UnreadableFile):
@@ -224,7 +226,7 @@ class PositionMerge:
         self._written.append(path)
         return path
 
-    def _described(self) -> Callable[[str], Any]:
+    def _delete_file_reader(self) -> Callable[[str], Any]:
         """Returns a function from the JSON of a delete file to Iceberg's object."""
         iceberg, specs = self._jvm.org.apache.iceberg, self._java.specs()
         parse, read = iceberg.ContentFileParser.fromJson, iceberg.util.JsonUtil.mapper().readTree

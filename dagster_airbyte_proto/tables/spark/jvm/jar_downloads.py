@@ -70,7 +70,7 @@ def download_lock(cache: Path, config: Mapping[str, str], given_up: threading.Ev
     the lock where the cache cannot be locked, or after ten minutes. Raises ConfigError if `given_up` is set meanwhile.
     """
     packages = named_packages(config)
-    lock = None if not packages or config.get(IVY_RULES) else _opened(cache)
+    lock = None if not packages or config.get(IVY_RULES) else _open_lock(cache)
     if lock is None:
         yield
         return
@@ -82,7 +82,7 @@ def download_lock(cache: Path, config: Mapping[str, str], given_up: threading.Ev
         os.close(lock)
 
 
-def _opened(cache: Path) -> int | None:
+def _open_lock(cache: Path) -> int | None:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         return os.open(cache / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
