@@ -71,9 +71,11 @@ class SyncOptions(NamedTuple):
     telemetry: RunTelemetry
 
 
-def sync_leased(engine: Engine, connection: Connection, request: SyncRequest, following: SyncOptions) -> FinishedSync:
+def sync_leased(
+    engine: Engine, connection: Connection, request: SyncRequest, sync_options: SyncOptions
+) -> FinishedSync:
     """Runs one sync under a lease of its own. Raises ProtoError for what goes wrong before the connector runs."""
-    options, log, telemetry = following
+    options, log, telemetry = sync_options
     with acquire_lease(
         engine.store,
         connection.name,

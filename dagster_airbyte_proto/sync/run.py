@@ -38,15 +38,15 @@ def sync_connection(
         ) as log,
     ):
         measured = options._replace(progress_listener=telemetry.following(options.progress_listener), run_id=run_id)
-        following = SyncOptions(measured, log, telemetry)
+        sync_options = SyncOptions(measured, log, telemetry)
         if (connection.run_on or engine.settings.run_on) == "executors" and connection.to is None:
             # TLS and the like, which other syncs do without.
             from dagster_airbyte_proto.sync.cluster.cluster_sync import sync_on_executor
 
             engine.check_has_jvm(f"syncing connection {connection.name} on an executor", "tasks on executors")
-            finished = sync_on_executor(engine, connection, request, following)
+            finished = sync_on_executor(engine, connection, request, sync_options)
         else:
-            finished = sync_leased(engine, connection, request, following)
+            finished = sync_leased(engine, connection, request, sync_options)
         report = compacted_report(engine, finished, log, options.cancel)
         telemetry.ended(report)
     return report

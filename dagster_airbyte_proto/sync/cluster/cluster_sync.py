@@ -30,11 +30,11 @@ _SILENT_SECONDS = 15.0
 
 
 def sync_on_executor(
-    engine: Engine, connection: Connection, request: SyncRequest, following: SyncOptions
+    engine: Engine, connection: Connection, request: SyncRequest, sync_options: SyncOptions
 ) -> FinishedSync:
     """Runs one sync as a task of the engine's Spark session. Raises what `sync_leased` would raise here."""
-    sync = ExecutorSync(engine, connection.name, order_of(engine, connection, request, following), following)
-    failure = run_on_executors(engine, [sync], following.options)
+    sync = ExecutorSync(engine, connection.name, order_of(engine, connection, request, sync_options), sync_options)
+    failure = run_on_executors(engine, [sync], sync_options.options)
     return finished(sync, failure)
 
 
@@ -109,8 +109,8 @@ def finished(sync: ExecutorSync, failure: str) -> FinishedSync:
     return FinishedSync(msgspec.structs.replace(outcome.report, log=str(sync.log.path)), outcome.due)
 
 
-def order_of(engine: Engine, connection: Connection, request: SyncRequest, following: SyncOptions) -> SyncOrder:
-    tables, options = engine.tables, following.options
+def order_of(engine: Engine, connection: Connection, request: SyncRequest, sync_options: SyncOptions) -> SyncOrder:
+    tables, options = engine.tables, sync_options.options
     return SyncOrder(
         connection.for_another_process(os.environ),
         parse_variables(_variables(connection), os.environ),

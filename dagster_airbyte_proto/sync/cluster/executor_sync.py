@@ -39,13 +39,13 @@ class ExecutorSync:
     caller's, such as Dagster's interrupt, which the wire would not carry.
     """
 
-    def __init__(self, engine: Engine, name: str, order: SyncOrder, following: SyncOptions) -> None:
+    def __init__(self, engine: Engine, name: str, order: SyncOrder, sync_options: SyncOptions) -> None:
         self.name = name
         self.outcome: SyncOutcome | None = None
         self.raised: BaseException | None = None
-        self.log = following.log
+        self.log = sync_options.log
         self._order = order
-        self._options = following.options
+        self._options = sync_options.options
         self._runs: dict[StreamId, StreamRun] = {}
         self._holders: dict[str, int] = {}
         self._newest_attempt = 0

@@ -23,7 +23,7 @@ class _Begun(NamedTuple):
     """One of the syncs: with its tasks' side, or with the error by which it cannot begin."""
 
     connection: Connection
-    following: SyncOptions
+    sync_options: SyncOptions
     sync: ExecutorSync | None
     error: ProtoError | None
 
@@ -59,16 +59,16 @@ def _begin(engine: Engine, connection: Connection, options: RunOptions, opened: 
             engine.settings.logs_folder / connection.name, run_id, on_line=options.progress_listener.connector_logged
         )
     )
-    following = SyncOptions(options._replace(run_id=run_id), log, installed_telemetry())
+    sync_options = SyncOptions(options._replace(run_id=run_id), log, installed_telemetry())
     try:
-        order = order_of(engine, connection, SyncRequest(), following)
-        return _Begun(connection, following, ExecutorSync(engine, connection.name, order, following), None)
+        order = order_of(engine, connection, SyncRequest(), sync_options)
+        return _Begun(connection, sync_options, ExecutorSync(engine, connection.name, order, sync_options), None)
     except ProtoError as error:
-        return _Begun(connection, following, None, error)
+        return _Begun(connection, sync_options, None, error)
 
 
 def _report(engine: Engine, begun: _Begun, failure: str, cancel: threading.Event) -> SyncReport:
-    options, log, telemetry = begun.following
+    options, log, telemetry = begun.sync_options
     try:
         if begun.sync is None:
             raise begun.error or AssertionError
