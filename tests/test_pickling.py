@@ -51,6 +51,7 @@ _SERVICES = {
     "RelayedTo": "has the destination's protocol",
     "RowLander": "has the stage, the loader and the tables",
     "RunOptions": "has an event and a listener",
+    "RunPlace": "has the folder of a run, which its end removes",
     "Served": "has the driver's own objects",
     "ServedValues": "has the store",
     "StoredRowCache": "has the store and the lease's renewal",
