@@ -1,6 +1,8 @@
 """Transforms in a relay: the destination gets what they leave."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,3 +32,62 @@ def test_a_value_that_does_not_fit_is_null_where_fields_are_chosen(quick_folder:
     report = shop.sync_of({"streams": {"users": {"rows": rows, "properties": properties}}})
     assert report.streams["users"].nulled == {"age": 1}
     assert shop.received("users") == [{"id": 1, "age": None}, {"id": 2, "age": 3}]
+
+
+_ENRICHMENT = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_enrichment"]
+
+
+def enriched(folder: Path, target: str, **config: Any) -> RelayedShop:
+    """A relay whose rows get a city, and a whole number in the place of their `rank`, which they send back."""
+    shop = RelayedShop(folder, target=target, write="append_dedup" if target != "syncmaven" else "append")
+    shop.options["transforms"] = [
+        {
+            "connector": {"protocol": "syncmaven", "launch": {"kind": "local", "command": _ENRICHMENT}},
+            "config": {"notes": str(folder / "notes"), "replies": 1, **config},
+            "columns": {"city": "string", "rank": "bigint"},
+            "on_error": "reject",
+        }
+    ]
+    return shop
+
+
+def ranked(*ranks: float) -> dict[str, Any]:
+    values = {"big": 2**53 + 1, "text": 'é "quoted"\n', "nested": {"x": [1, {"y": None}]}, "none": None}
+    rows = [{"id": number, "rank": rank, **values} for number, rank in enumerate(ranks, 1)]
+    properties = {
+        "id": {"type": "integer"},
+        "rank": {"type": "number"},
+        "big": {"type": "integer"},
+        "text": {"type": "string"},
+        "nested": {"type": "object"},
+        "none": {"type": ["null", "string"]},
+    }
+    stream = {"rows": rows, "properties": properties, "primary_key": [["id"]]}
+    return {"streams": {"users": stream}, "state_every": 2}
+
+
+@pytest.mark.parametrize("target", ["airbyte", "singer"])
+def test_a_destination_gets_enriched_rows_with_every_value(quick_folder: Path, target: str) -> None:
+    shop = enriched(quick_folder, target)
+    offered = ranked(1, 2, 3.5, 4, 5)
+    report = shop.sync_of(offered)
+    assert report.status is SyncStatus.COMPLETE, report
+    users = report.streams["users"]
+    assert users.rejections == {"its rank does not fit bigint": 1}
+    assert (users.emitted, users.committed, users.rejected, users.dropped) == (5, 4, 1, 0)
+    sent = [row for row in offered["streams"]["users"]["rows"] if row["id"] != 3]
+    assert shop.received("users") == [{**row, "city": f"city {row['id']}"} for row in sent]
+    assert shop.positions() == {"users": 5}
+    assert shop.sync().streams["users"].emitted == 0
+
+
+def test_rows_before_those_that_an_enrichment_fails_for_are_delivered_once(quick_folder: Path) -> None:
+    shop = enriched(quick_folder, "airbyte", dies_at=4, once=str(quick_folder / "once"))
+    report = shop.sync_of(ranked(1, 2, 3, 4, 5))
+    users = report.streams["users"]
+    assert (report.status, users.committed) == (SyncStatus.FAILED, 2), users
+    assert "the connector failed" in (users.error or "")
+    assert (shop.ids("users"), shop.positions()) == ([1, 2], {"users": 2})
+    assert shop.sync().status is SyncStatus.COMPLETE
+    assert (shop.ids("users"), shop.positions()) == ([1, 2, 3, 4, 5], {"users": 5})
+    assert [int(line) for line in (quick_folder / "notes").read_text().split()] == [1, 2, 3, 4, 3, 4, 5]
