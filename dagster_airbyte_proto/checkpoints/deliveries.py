@@ -9,8 +9,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from dagster_airbyte_proto.checkpoints.kept_values import Asset, EnrichedRowStore, ValueChanges, ValueStore
-from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, EnrichedRowStore, KeptSize, ValueChanges, ValueStore
+from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import StreamId
 
@@ -57,6 +57,14 @@ class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
 
     def keep_values(self, lease: Lease, asset: Asset, changes: ValueChanges) -> None:
         """Changes values that belong to no rows."""
+        ...
+
+    def kept_sizes(self, connection: str) -> Sequence[KeptSize]:
+        """Returns the assets of a connection that have values, also those without a state."""
+        ...
+
+    def set_values(self, lease: Lease, asset: Asset, changes: ValueChanges, *, who: str) -> StateChange:
+        """Changes values by hand. Raises ConfigError while a load is announced: its recovery may change them too."""
         ...
 
     def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:

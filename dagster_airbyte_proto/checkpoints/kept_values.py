@@ -13,11 +13,13 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.checkpoints.store import Lease, StateChange
 from dagster_airbyte_proto.model import StreamId
 
 Key = tuple[str, ...]
 """The segments of a key."""
+
+VALUES_ROLLED_BACK = "rollback of values"
 
 _SEGMENTS = msgspec.json.Decoder(list[str])
 
@@ -42,6 +44,14 @@ class Asset(NamedTuple):
     connection: str
     stream: StreamId | None
     partition: str = ""
+
+
+class KeptSize(NamedTuple):
+    """The number of the values of an asset, and their bytes."""
+
+    asset: Asset
+    values: int
+    size_bytes: int
 
 
 class ValueStore(Protocol):
@@ -90,6 +100,11 @@ class EnrichedRowStore(Protocol):
         ...
 
     def count_enriched_rows(self, connection: str) -> int: ...
+
+
+def is_of_values(change: StateChange) -> bool:
+    """True for a change of values: the state beside them is as it was."""
+    return change.why.startswith(("kept ", "set ", "dropped ", "rollback "))
 
 
 def stored_key(key: Sequence[str]) -> bytes:

@@ -130,7 +130,7 @@ class LandedTable(NamedTuple):
 class StateChange(NamedTuple):
     """One entry of the history of states. `state` is None where it was reset.
 
-    `why` is sync, set, reset, rollback, recover or resolve; or "kept …": how many values changed beside the state.
+    `why` is sync, set, reset, rollback, recover or resolve; or how many values changed beside the state.
     `run_id` is the run whose rows the state covers; for a change by hand it is the run of the lease.
     """
 

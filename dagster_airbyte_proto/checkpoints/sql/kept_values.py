@@ -11,8 +11,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
 
 from dagster_airbyte_proto.checkpoints.kept_values import (
+    VALUES_ROLLED_BACK,
     Asset,
     CachedRows,
+    KeptSize,
     KeptValue,
     Key,
     ValueChanges,
@@ -23,12 +25,14 @@ from dagster_airbyte_proto.checkpoints.kept_values import (
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.leases import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import enriched_rows, kept_values, state_history, states
-from dagster_airbyte_proto.checkpoints.sql.states import ChangeNote, StateKey, key_columns
+from dagster_airbyte_proto.checkpoints.sql.states import ChangeNote, StateKey, as_change, key_columns, stream_of
 from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad, StateChange
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS, transform_changes
 from dagster_airbyte_proto.loads.load import TransformedStream
 
 _PAGE = 1000
+_LENGTHS = func.length(kept_values.c.value) + func.length(kept_values.c.key)
+_SIZES = func.count().label("found"), func.coalesce(func.sum(_LENGTHS), 0).label("size_bytes")
 
 
 class KeptValueReader:
@@ -56,9 +60,8 @@ class KeptValueReader:
             bounds = (kept_values.c.key > bytes(found[-1].key), *bounds[1:])
 
     def count_kept_values(self, asset: Asset, prefix: Key = ()) -> tuple[int, int]:
-        sizes = func.coalesce(func.sum(func.length(kept_values.c.value) + func.length(kept_values.c.key)), 0)
         with self._database.read() as tx:
-            row = tx.execute(select(func.count(), sizes).where(*_current(asset), *_under(prefix))).one()
+            row = tx.execute(select(*_SIZES).where(*_current(asset), *_under(prefix))).one()
         return int(row[0]), int(row[1])
 
     def count_kept_keys(self, asset: Asset, keys: Sequence[Key]) -> int:
@@ -68,6 +71,16 @@ class KeptValueReader:
             with self._database.read() as tx:
                 count += tx.scalar(select(func.count()).where(*_current(asset), part)) or 0
         return count
+
+    def kept_sizes(self, connection: str) -> Sequence[KeptSize]:
+        owner = [kept_values.c[name] for name in ("partition_key", "namespace", "stream")]
+        here = kept_values.c.connection == connection, kept_values.c.until.is_(None)
+        with self._database.read() as tx:
+            rows = tx.execute(select(*owner, *_SIZES).where(*here).group_by(*owner).order_by(*owner)).all()
+        return [
+            KeptSize(Asset(connection, stream_of(row), row.partition_key), int(row.found), int(row.size_bytes))
+            for row in rows
+        ]
 
 
 class EnrichedRowKeeper(ABC):
@@ -106,13 +119,19 @@ class EnrichedRowKeeper(ABC):
 
 def change(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote) -> None:
     """Makes the changes under a new version, and notes it in the history of the states."""
-    if changes == ValueChanges():
-        return
+    if changes != ValueChanges():
+        _changed(tx, asset, changes, note._replace(why=_words(changes, "kept")))
+
+
+def change_by_hand(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote) -> StateChange:
+    """Makes the changes of a person, as `change` does. Returns the entry of the history."""
+    return _changed(tx, asset, changes, note._replace(why=_words(changes, "set")))
+
+
+def _changed(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote) -> StateChange:
     version = next_number(tx, asset.connection, "version")
     _apply(tx, asset, changes, version)
-    done = [f"dropped all values under {_count_words(len(changes.dropped), 'prefix', 'es')}"] if changes.dropped else []
-    done += [f"kept {_count_words(len(changes.values), 'value', 's')}"] if changes.values else []
-    _note(tx, _owner(asset), version, note._replace(why=", ".join(done)))
+    return _note(tx, _owner(asset), version, note)
 
 
 def keep_transform_states(
@@ -171,24 +190,41 @@ def drop(tx: Connection, connection: str, streams: Collection[StateKey], version
         tx.execute(update(kept_values).where(*here, kept_values.c.until.is_(None)).values(until=version))
 
 
-def roll_back(tx: Connection, connection: str, to_version: int, note: ChangeNote) -> None:
-    """Brings the values of a connection back as they were at a version, under a new one."""
-    here = kept_values.c.connection == connection
-    newer = and_(here, kept_values.c.until.is_(None), kept_values.c.since > to_version)
-    ended = and_(here, kept_values.c.since <= to_version, kept_values.c.until > to_version)
+def touched_since(tx: Connection, connection: str, version: int) -> list[StateKey]:
+    """Returns the owners of values that are others than at a version."""
+    newer, ended = _since(connection, version)
     names = ("namespace", "stream", "partition_key")
     owners = select(*(kept_values.c[name] for name in names)).where(or_(newer, ended)).distinct()
-    touched = [row._asdict() for row in tx.execute(owners)]
+    return [StateKey(stream_of(row), row.partition_key) for row in tx.execute(owners)]
+
+
+def roll_back(
+    tx: Connection, connection: str, to_version: int, moved: Sequence[StateChange], note: ChangeNote
+) -> list[StateChange]:
+    """Brings the values of a connection back as they were at a version, under the version of the states that `moved`,
+    or a new one. Returns the changes of values beside states that did not move."""
+    touched = touched_since(tx, connection, to_version)
     if not touched:
-        return
-    version = next_number(tx, connection, "version")
+        return []
+    newer, ended = _since(connection, to_version)
+    version = moved[0].version if moved else next_number(tx, connection, "version")
     again = [column for column in kept_values.c if column.name not in ("since", "until")]
     tx.execute(update(kept_values).where(newer).values(until=version))
     back = [{**row._asdict(), "since": version} for row in tx.execute(select(*again).where(ended))]
     if back:
         tx.execute(insert(kept_values), back)
-    for owner in touched:
-        _note(tx, {"connection": connection, **owner}, version, note)
+    beside = set(touched).difference(StateKey(each.stream, each.partition) for each in moved)
+    note = note._replace(why=VALUES_ROLLED_BACK)
+    return [
+        _note(tx, {"connection": connection, **key_columns(key)}, version, note) for key in touched if key in beside
+    ]
+
+
+def _since(connection: str, version: int) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """The values that are newer than a version, and those of the version that have ended since."""
+    here = kept_values.c.connection == connection
+    newer = and_(here, kept_values.c.until.is_(None), kept_values.c.since > version)
+    return newer, and_(here, kept_values.c.since <= version, kept_values.c.until > version)
 
 
 def forget_before(tx: Connection, connection: str, version: int, now: datetime) -> None:
@@ -220,13 +256,21 @@ def _under(prefix: Key) -> tuple[ColumnElement[bool], ...]:
     return (kept_values.c.key >= start, kept_values.c.key < after_prefix(start)) if start else ()
 
 
-def _note(tx: Connection, owner: Mapping[str, str], version: int, note: ChangeNote) -> None:
+def _note(tx: Connection, owner: Mapping[str, str], version: int, note: ChangeNote) -> StateChange:
     """Writes the state as it stands into the history: it is the values that changed."""
     here = [states.c[name] == part for name, part in owner.items()]
     state = tx.execute(select(states.c.scope, states.c.message).where(*here)).one_or_none()
     scope, message = (None, None) if state is None else (state.scope, state.message)
     entry = {**owner, "version": version, "scope": scope, "message": message, **note._asdict()}
     tx.execute(insert(state_history), [entry])
+    same = [state_history.c[name] == part for name, part in {**owner, "version": version}.items()]
+    return as_change(tx.execute(select(state_history).where(*same)).one())
+
+
+def _words(changes: ValueChanges, done: str) -> str:
+    dropped, values = len(changes.dropped), len(changes.values)
+    words = [f"dropped all values under {_count_words(dropped, 'prefix', 'es')}"] if dropped else []
+    return ", ".join([*words, *([f"{done} {_count_words(values, 'value', 's')}"] if values else [])])
 
 
 def _count_words(count: int, word: str, ending: str) -> str:

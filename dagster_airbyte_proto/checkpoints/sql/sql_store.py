@@ -295,12 +295,14 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader):
             stored = current_states(tx, lease.connection, None)
             now = {StateKey(one.state.stream, one.partition): one.state for one in stored}
             changes = {key: past.get(key) for key in {**past, **now} if past.get(key) != now.get(key)}
+            # A plan that goes on would not send again the rows of which the values are gone.
+            touched = [*changes, *sql_kept_values.touched_since(tx, lease.connection, version)]
             note = ChangeNote(who, "rollback", lease.run_id, self._database.now(tx))
             sql_generations.end_resumable(tx, lease.connection)
             sql_loads.forget_tables(tx, lease.connection, list(changes))
-            sql_deliveries.forget(tx, lease.connection, [key.stream for key in changes])
-            sql_kept_values.roll_back(tx, lease.connection, version, note)
-            return move_states(tx, lease.connection, changes, note)
+            sql_deliveries.forget(tx, lease.connection, [key.stream for key in touched])
+            moved = move_states(tx, lease.connection, changes, note)
+            return [*moved, *sql_kept_values.roll_back(tx, lease.connection, version, moved, note)]
 
     def stored_config(self, connection: str, owner: ConfigOwner = ConfigOwner.CONNECTOR) -> StoredConfig | None:
         with self._database.read() as tx:
@@ -367,6 +369,13 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader):
         with self._fenced(lease) as tx:
             note = ChangeNote("connector", "", lease.run_id, self._database.now(tx))
             sql_kept_values.change(tx, asset, changes, note)
+
+    def set_values(self, lease: Lease, asset: Asset, changes: ValueChanges, *, who: str) -> StateChange:
+        with self._fenced(lease) as tx:
+            doing = f"changing the kept values of connection {lease.connection}"
+            sql_loads.check_none_announced(tx, lease.connection, doing)
+            note = ChangeNote(who, "", lease.run_id, self._database.now(tx))
+            return sql_kept_values.change_by_hand(tx, asset, changes, note)
 
     @contextmanager
     def _fenced(self, lease: Lease) -> Iterator[Connection]:

@@ -73,7 +73,7 @@ def state_changes(tx: Connection, connection: str, limit: int) -> list[StateChan
         .order_by(state_history.c.version.desc(), state_history.c.namespace, state_history.c.stream)
         .limit(limit)
     )
-    return [_change(row) for row in tx.execute(newest)]
+    return [as_change(row) for row in tx.execute(newest)]
 
 
 def check_version(tx: Connection, connection: str, version: int, doing: str) -> None:
@@ -185,20 +185,20 @@ def _entry(connection: str, key: StateKey, state: State | None, version: int, no
 
 
 def _key(row: Row[Any]) -> StateKey:
-    return StateKey(_stream(row), row.partition_key)
+    return StateKey(stream_of(row), row.partition_key)
 
 
-def _stream(row: Row[Any]) -> StreamId | None:
+def stream_of(row: Row[*tuple[Any, ...]]) -> StreamId | None:
     return StreamId.of(row.stream, row.namespace) if row.stream else None
 
 
 def _state(row: Row[Any]) -> State | None:
     if row.scope is None:
         return None
-    return State(StateScope(row.scope), bytes(row.message), _stream(row))
+    return State(StateScope(row.scope), bytes(row.message), stream_of(row))
 
 
-def _change(row: Row[Any]) -> StateChange:
+def as_change(row: Row[Any]) -> StateChange:
     key = _key(row)
     note = row.changed_at, row.who, row.why, row.run_id
     return StateChange(row.version, key.stream, _state(row), *note, key.partition)

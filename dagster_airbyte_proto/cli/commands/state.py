@@ -7,7 +7,7 @@ Manual changes take the connection's lease, so they never collide with a sync. T
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from dagster_airbyte_proto.cli.commands.state_view import (
     StateView,
     state_change_answer,
     states_of,
+    stream_text,
 )
 from dagster_airbyte_proto.cli.output import Answer, Grid, short
 from dagster_airbyte_proto.cli.program import config as config_group
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _LIST = ("connection", "stream", "state", "version", "changed", "run")
 _SHOW = _LIST[1:]
 _CONFIG_HISTORY = ("version", "of", "changed", "who", "run", "keys")
+_KEY_HELP = "Repeat it for a key of several segments."
 _REWOUND = ("table", "snapshot", "")
 
 
@@ -64,22 +66,35 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
     target = call.known_connection_target(connection)
     store = call.store()
     states = store.states(target.name, partition=None)
+    sizes = store.kept_sizes(target.name)
     shown = StateView(target, store)
     parts = {id(stored): shown.parts(stored) for stored in states}
     if stream is not None:
-        own = [stored.state.stream for stored in states]
+        own = [*(stored.state.stream for stored in states), *(size.asset.stream for size in sizes)]
         chosen = _known_stream(stream, [*own, *(part for streams in parts.values() for part in streams)])
         states = [stored for stored in states if stored.state.stream == chosen or chosen in parts[id(stored)]]
-    kept = {id(stored): shown.kept(stored, with_values=stream is not None) for stored in states}
+        sizes = [size for size in sizes if size.asset.stream == chosen]
+    kept = {size.asset[1:]: shown.kept(size, with_values=stream is not None) for size in sizes}
+    of_states = {(stored.state.stream, stored.partition) for stored in states}
     value: dict[str, Any] = {"connection": target.name}
-    value["states"] = [shown.value(stored) | kept[id(stored)] for stored in states]
+    value["states"] = [
+        shown.value(stored)
+        | ({"kept_values": kept[key]} if (key := (stored.state.stream, stored.partition)) in kept else {})
+        for stored in states
+    ]
+    # Those beside a state that all streams share, and those of a stream that has no state yet.
+    value["kept_values"] = [
+        {"stream": str(of) if of else None, "partition": partition, **found}
+        for (of, partition), found in kept.items()
+        if (of, partition) not in of_states
+    ]
     rows = [
         row
         for stored in states
         for row in (shown.row(stored, max_characters=2000), *shown.part_rows(stored, max_characters=2000))
         if stream is None or stored.state.stream or row[0].partition(" [")[0] == str(chosen)
     ]
-    grids = [Grid(_SHOW, rows, texts=("state",)), *_kept_grids(found for found in kept.values() if found)]
+    grids = [Grid(_SHOW, rows, texts=("state",)), *_kept_grids(kept)]
     enriched = 0 if stream is not None else store.count_enriched_rows(target.name)
     if enriched:
         value["enriched_rows"] = enriched
@@ -87,10 +102,11 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
     return Answer(value, tuple(grids))
 
 
-def _kept_grids(kept: Iterable[Mapping[str, Any]]) -> Iterator[Grid | str]:
+def _kept_grids(kept: "Mapping[tuple[StreamId | None, str], Mapping[str, Any]]") -> Iterator[Grid | str]:
     """Shows how much connectors keep beside their states, and the values where a stream was named."""
-    for found in (each["kept_values"] for each in kept):
-        yield f"The connector keeps {found['count']:,} values, {found['bytes']:,} bytes."
+    for (stream, partition), found in kept.items():
+        name = stream_text(stream, partition) if stream else "no stream"
+        yield f"The connector keeps {found['count']:,} values of {name}, {found['bytes']:,} bytes."
         if "values" in found:
             rows = [(" / ".join(each["key"]), short(each["value"])) for each in found["values"]]
             yield Grid(("key", "value"), rows, texts=("key", "value"))
@@ -100,16 +116,44 @@ def _kept_grids(kept: Iterable[Mapping[str, Any]]) -> Iterator[Grid | str]:
 @click.argument("connection", metavar="C")
 @click.argument("stream_and_value", metavar="[STREAM] VALUE", nargs=-1)
 @click.option("--namespace", help="The stream's namespace, if it has no state yet.")
-def set_state(call: Call, connection: str, stream_and_value: tuple[str, ...], namespace: str | None) -> Answer:
-    """Sets the state of a stream, or of the whole connection; VALUE is JSON, or @FILE for a file with JSON."""
+@click.option("--key", multiple=True, metavar="SEGMENT", help=f"Sets a kept value of the stream. {_KEY_HELP}")
+def set_state(
+    call: Call, connection: str, stream_and_value: tuple[str, ...], namespace: str | None, key: tuple[str, ...]
+) -> Answer:
+    """Sets the state of a stream, or of the whole connection, or a value that its connector keeps.
+
+    VALUE is JSON, or @FILE for a file with JSON.
+    """
     if len(stream_and_value) not in (1, 2):
         raise click.UsageError("give a VALUE, or a STREAM and its VALUE")
     *streams, written = stream_and_value
-    value = _json_value(written)
+    if key and not streams:
+        raise click.UsageError("with --key, give a STREAM and the VALUE: kept values belong to a stream")
+    text = _json_text(written, "kept value" if key else "new state")
     target = call.connection_target(connection)
     store = call.store()
     stream = _stream_to_set(store, target, streams[0], namespace) if streams else None
-    return state_change_answer(target, store, [put_state(call, target, stream, value)])
+    if stream is not None and key:
+        return state_change_answer(target, store, [_set_kept_value(call, target, stream, (key, text.encode()))])
+    return state_change_answer(target, store, [put_state(call, target, stream, json.loads(text))])
+
+
+def _set_kept_value(
+    call: Call, target: Target, stream: "StreamId", change: "tuple[tuple[str, ...], bytes]"
+) -> "StateChange":
+    from dagster_airbyte_proto.checkpoints.kept_values import Asset
+    from dagster_airbyte_proto.sync.state_server.values_by_hand import set_value
+
+    store, asset = call.store(), Asset(target.name, stream)
+    with _lease(call, store, target.name) as lease:
+        return set_value(store, lease, asset, change, who=user_name(), of_component=_may_be_component(target))
+
+
+def _may_be_component(target: Target) -> bool:
+    """False if the file of the connection says that none of its connectors is a component."""
+    found = target.connection
+    ends = () if found is None else (found.connector, *([found.to.connector] if found.to else []))
+    return not ends or any(each.protocol == "rapidbyte" for each in ends)
 
 
 def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any) -> "StateChange":
@@ -132,14 +176,23 @@ def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any)
 @command_in(group, "reset")
 @click.argument("connection", metavar="C")
 @click.argument("stream", required=False)
-def reset_state(call: Call, connection: str, stream: str | None) -> Answer:
-    """Deletes the state of a stream, or of all: the next sync reads from the start."""
-    from dagster_airbyte_proto.sync.maintenance.reset import reset_state
+@click.option("--key", multiple=True, metavar="SEGMENT", help=f"Drops kept values alone, all under it. {_KEY_HELP}")
+def reset_state(call: Call, connection: str, stream: str | None, key: tuple[str, ...]) -> Answer:
+    """Deletes the state of a stream, or of all, with the values that connectors keep: the next sync reads from the
+    start. With --key it deletes such values alone."""
+    from dagster_airbyte_proto.checkpoints.kept_values import Asset
+    from dagster_airbyte_proto.sync.maintenance.reset import reset_state, streams_to_reset
+    from dagster_airbyte_proto.sync.state_server.values_by_hand import drop_values
 
+    if key and stream is None:
+        raise click.UsageError("with --key, give a STREAM: kept values belong to a stream")
     target = call.known_connection_target(connection)
     store = call.store()
-    # A stream whose first push has only begun has a plan, and no state.
-    known = [*(stored.state.stream for stored in store.states(target.name)), *store.deliveries(target.name)]
+    known = streams_to_reset(store, target.name)
+    if stream is not None and key:
+        asset = Asset(target.name, _known_stream(stream, known))
+        with _lease(call, store, target.name) as lease:
+            return state_change_answer(target, store, [drop_values(store, lease, asset, key, who=user_name())])
     # If all streams share one state, any name passes: `reset_state` explains why one stream cannot be reset.
     chosen = None if stream is None else _stream_of(stream) if None in known else _known_stream(stream, known)
     with _lease(call, store, target.name) as lease:
@@ -273,17 +326,25 @@ def _stream_to_set(store: "StateStore", target: Target, name: str, namespace: st
     return _stream_of(name, namespace)
 
 
-def _json_value(written: str) -> Any:
-    doing = "reading the new state"
+def _json_text(written: str, named: str) -> str:
+    """Returns the JSON that a user has written, or has in a file."""
+    doing = f"reading the {named}"
     if written.startswith("@"):
-        doing = f"reading the new state from {written[1:]}"
+        doing = f"reading the {named} from {written[1:]}"
         try:
             written = Path(written[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(doing, str(getattr(error, "strerror", None) or "it is not UTF-8 text")) from error
     try:
-        return json.loads(written)
-    except json.JSONDecodeError as error:
+        json.loads(written, parse_constant=_refuse_constant)
+        written.encode()
+    except (ValueError, RecursionError) as error:
         raise ConfigError(
             doing, f"it is not JSON: {error}", remedy='Write JSON such as {"next": 5}, or @FILE.'
         ) from error
+    return written.strip()
+
+
+def _refuse_constant(name: str) -> Any:
+    """Python reads NaN and Infinity, which no connector can."""
+    raise ValueError(f"{name} is no value of it")

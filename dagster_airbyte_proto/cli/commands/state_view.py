@@ -15,6 +15,7 @@ from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
+    from dagster_airbyte_proto.checkpoints.kept_values import KeptSize
     from dagster_airbyte_proto.checkpoints.store import StateChange, StateStore, StoredState
     from dagster_airbyte_proto.masking import Mask
     from dagster_airbyte_proto.model import State, StreamId
@@ -43,13 +44,13 @@ class StateView:
         return states_of(self._target, self._store)
 
     def row(self, stored: "StoredState", *, max_characters: int = 60) -> tuple[Any, ...]:
-        name = _stream_text(stored.state.stream, stored.partition)
+        name = stream_text(stored.state.stream, stored.partition)
         return self._row(name, self._value(stored.state), stored, max_characters)
 
     def part_rows(self, stored: "StoredState", *, max_characters: int = 60) -> list[tuple[Any, ...]]:
         """A row for each stream that has a part of its own in a shared state."""
         return [
-            self._row(_stream_text(stream, stored.partition), value, stored, max_characters)
+            self._row(stream_text(stream, stored.partition), value, stored, max_characters)
             for stream, value in self.parts(stored).items()
         ]
 
@@ -72,29 +73,17 @@ class StateView:
             "partition": stored.partition,
         }
 
-    def kept(self, stored: "StoredState", *, with_values: bool) -> dict[str, Any]:
-        """The values that the connector keeps beside this state, by JSON's names; nothing if there are none."""
-        from dagster_airbyte_proto.checkpoints.kept_values import Asset
-
-        if stored.state.stream is None:
-            return {}
-        asset = Asset(self._target.name, stored.state.stream, stored.partition)
-        count, size = self._store.count_kept_values(asset)
-        if not count:
-            return {}
-        first = islice(self._store.kept_values(asset), _MAX_VALUES if with_values else 0)
+    def kept(self, size: "KeptSize", *, with_values: bool) -> dict[str, Any]:
+        """The values that a connector keeps for an asset, by JSON's names."""
+        first = islice(self._store.kept_values(size.asset), _MAX_VALUES if with_values else 0)
         values = [{"key": list(each.key), "value": self._mask.value(json.loads(each.value))} for each in first]
-        return {"kept_values": {"count": count, "bytes": size, **({"values": values} if with_values else {})}}
+        return {"count": size.values, "bytes": size.size_bytes, **({"values": values} if with_values else {})}
 
     def change_row(self, change: "StateChange") -> tuple[Any, ...]:
-        value = (
-            short(self._value(change.state))
-            if change.state
-            else "(none)"
-            if change.why.startswith("kept ")
-            else "(reset)"
-        )
-        name = _stream_text(change.stream, change.partition)
+        from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
+
+        value = short(self._value(change.state)) if change.state else "(none)" if is_of_values(change) else "(reset)"
+        name = stream_text(change.stream, change.partition)
         return (
             change.version,
             name,
@@ -172,6 +161,6 @@ def _who_text(who: str) -> str:
     return who.partition(" (started ")[0]
 
 
-def _stream_text(stream: "StreamId | None", partition: str) -> str:
+def stream_text(stream: "StreamId | None", partition: str) -> str:
     name = str(stream) if stream else _WHOLE
     return f"{name} [{partition}]" if partition else name

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import dagster as dg
 from pydantic import Field
 
+from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.stream_names import streams_named, unmistakable_name
@@ -39,7 +40,7 @@ from dagster_airbyte_proto.sync.commit_listener import CommitListener
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, tables_of
-from dagster_airbyte_proto.sync.maintenance.reset import reset_state
+from dagster_airbyte_proto.sync.maintenance.reset import reset_state, streams_to_reset
 from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back, version_before_newest_run
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport
@@ -181,7 +182,7 @@ def _reset(name: str, keys: _Keys) -> dg.OpDefinition:
     def reset(context: dg.OpExecutionContext, config: ResetConfig) -> None:
         connector = getattr(context.resources, keys.connector)
         with failing_the_step(), _leased_engine(context, name, connector) as (engine, lease):
-            known = [*(each.state.stream for each in engine.store.states(name)), *engine.store.deliveries(name)]
+            known = streams_to_reset(engine.store, name)
             streams = [_stream_named(stream, known) for stream in config.streams] or [None]
             for stream in streams:
                 _log_state_changes(context, [reset_state(engine.store, lease, stream, who=_actor(context))])
@@ -357,8 +358,9 @@ def _stream_named(name: str, known: Sequence[StreamId | None]) -> StreamId | Non
 def _log_state_changes(context: dg.OpExecutionContext, changes: Sequence[StateChange]) -> None:
     """Logs which states changed, but not the states: they may hold private data."""
     for change in changes:
-        done = "reset" if change.state is None else "rolled back"
-        context.log.info(f"version {change.version}: the state of {change.stream or 'the whole'} was {done}")
+        done = "state was reset" if change.state is None else "state was rolled back"
+        done = "kept values were rolled back" if is_of_values(change) else done
+        context.log.info(f"version {change.version}: the {done} of {change.stream or 'the whole'}")
 
 
 def _actor(context: dg.OpExecutionContext) -> str:

@@ -19,7 +19,7 @@ import msgspec
 
 _BODY = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _KEY = msgspec.json.Decoder(str | list[str])
-_MAX_SEGMENTS = 64
+MAX_SEGMENTS = 64
 
 
 class BadCall(Exception):
@@ -77,8 +77,8 @@ def _key(parts: Mapping[str, msgspec.Raw], name: str) -> tuple[str, ...]:
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise BadCall(f"{name} must be a text or a list of texts") from None
     segments = (found,) if isinstance(found, str) else tuple(found)
-    if not 0 < len(segments) <= _MAX_SEGMENTS:
-        raise BadCall(f"{name} must have 1 to {_MAX_SEGMENTS} segments")
+    if not 0 < len(segments) <= MAX_SEGMENTS:
+        raise BadCall(f"{name} must have 1 to {MAX_SEGMENTS} segments")
     return segments
 
 

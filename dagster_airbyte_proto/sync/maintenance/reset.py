@@ -1,8 +1,24 @@
 """Resets the state of a stream, or all states of a connection, by hand."""
 
+from collections.abc import Sequence
+
+from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.maintenance.stored_protocol import state_codec
+
+
+def streams_to_reset(store: DeliveryStore, connection: str) -> Sequence[StreamId | None]:
+    """Returns the streams that a reset may name; among them None for a state that all share.
+
+    A stream whose first push has only begun has a plan and may have kept values, and no state.
+    """
+    kept = [each.asset for each in store.kept_sizes(connection)]
+    return [
+        *(each.state.stream for each in store.states(connection)),
+        *store.deliveries(connection),
+        *(asset.stream for asset in kept if asset.stream is not None and not asset.partition),
+    ]
 
 
 def reset_state(store: StateStore, lease: Lease, stream: StreamId | None, *, who: str) -> StateChange:

@@ -7,7 +7,7 @@ import pytest
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, DeliveryStore
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, CachedRows, Key, ValueChanges
 from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.errors import StateConflict
+from dagster_airbyte_proto.errors import ConfigError, StateConflict
 from dagster_airbyte_proto.loads.push import PlannedCounts, SealedPlan
 from dagster_airbyte_proto.model import PushMode
 from tests.conformance.state_store.fixtures import (
@@ -143,7 +143,38 @@ class KeptValueTests(StoreFixtures):
         keeper.rollback(lease, 1, who="ann")
         assert self.all_of(keeper) == {("a",): b"1"}
         newest = keeper.history("shop")[0]
-        assert (newest.version, newest.why) == (3, "rollback")
+        assert (newest.version, newest.why) == (3, "rollback of values")
+        # Whoever went on in the plan would not send again the rows of which the values are gone.
+        assert keeper.deliveries("shop") == {}
+
+    def test_a_rollback_of_values_and_states_is_one_version(self, keeper: DeliveryStore, lease: Lease) -> None:
+        keeper.change_state(lease, USERS, stream_state(USERS, "1"), who="ann")
+        for stream in (USERS, ORDERS):
+            keeper.keep_values(lease, Asset("shop", stream), ValueChanges({("a",): b"1"}))
+        keeper.change_state(lease, USERS, stream_state(USERS, "2"), who="ann")
+        changes = keeper.rollback(lease, 0, who="ann")
+        assert [(each.version, each.stream, each.why) for each in changes] == [
+            (5, USERS, "rollback"),
+            (5, ORDERS, "rollback of values"),
+        ]
+        assert keeper.kept_sizes("shop") == []
+        keeper.rollback(lease, 4, who="ann")
+        assert {each.asset.stream for each in keeper.kept_sizes("shop")} == {ORDERS, USERS}
+
+    def test_a_person_sets_and_drops_values(self, keeper: DeliveryStore, lease: Lease) -> None:
+        keeper.change_state(lease, USERS, stream_state(USERS, "1"), who="ann")
+        keeper.seal_plan(lease, plan_of())
+        change = keeper.set_values(lease, ASSET, ValueChanges({("a",): b"1"}), who="ann")
+        assert (change.version, change.stream, change.state) == (2, USERS, stream_state(USERS, "1"))
+        assert (change.who, change.why) == ("ann", "set 1 value")
+        assert keeper.history("shop", limit=1) == [change]
+        assert keeper.deliveries("shop")  # The position of a push is as it was.
+        assert keeper.set_values(lease, ASSET, ValueChanges(dropped=(("a",),)), who="ann").version == 3
+        assert self.all_of(keeper) == {}
+        keeper.announce(lease, load_of("a", stream_state(USERS, "2")))
+        with pytest.raises(ConfigError, match="one of its loads is announced and not finished"):
+            keeper.set_values(lease, ASSET, ValueChanges({("a",): b"1"}), who="ann")
+        assert self.all_of(keeper) == {}
 
     def test_old_values_go_with_the_history(self, keeper: DeliveryStore, lease: Lease, clock: HandClock) -> None:
         keeper.seal_plan(lease, plan_of())

@@ -1,0 +1,60 @@
+"""Changes of kept values by hand, within the limits that a connector has."""
+
+from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key, ValueChanges
+from dagster_airbyte_proto.checkpoints.store import Lease, StateChange
+from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.protocols.syncmaven.state_calls import MAX_SEGMENTS
+from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole
+from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, TooMuch, ValueLimits
+
+
+def set_value(
+    store: DeliveryStore, lease: Lease, asset: Asset, change: tuple[Key, bytes], *, who: str, of_component: bool = False
+) -> StateChange:
+    """Sets the value of a key, as JSON. The components of Rapidbyte keep texts: with `of_component`, no other value is
+    set where these are.
+
+    Raises ConfigError for a key or a value that the connector could not set itself, and while a load is announced.
+    """
+    key, value = change
+    doing = f"setting a kept value of connection {asset.connection}"
+    _check(doing, asset, key)
+    if of_component and key[0] in set(ComponentRole) and not value.startswith(b'"'):
+        raise ConfigError(doing, "a component keeps texts, and this is none", remedy='Write a text, such as "5".')
+    pending = PendingValues(store, asset, ValueLimits())
+    try:
+        pending.set(key, value)
+    except TooMuch as refused:
+        raise ConfigError(doing, str(refused), stream=str(asset.stream)) from None
+    return store.set_values(lease, asset, pending.changes(), who=who)
+
+
+def drop_values(store: DeliveryStore, lease: Lease, asset: Asset, prefix: Key, *, who: str) -> StateChange:
+    """Drops the value of a key, and all values under it. Raises ConfigError if there is none, and while a load is
+    announced."""
+    doing = f"dropping kept values of connection {asset.connection}"
+    _check(doing, asset, prefix)
+    if not store.count_kept_values(asset, prefix)[0]:
+        shown = f"airbyte-proto state show {asset.connection} {asset.stream}"
+        found = f"no value is kept under the key {' / '.join(prefix)}"
+        raise ConfigError(doing, found, remedy=f"{shown} lists them.", stream=str(asset.stream))
+    return store.set_values(lease, asset, ValueChanges(dropped=(prefix,)), who=who)
+
+
+def _check(doing: str, asset: Asset, key: Key) -> None:
+    if not 0 < len(key) <= MAX_SEGMENTS:
+        raise ConfigError(doing, f"a key has 1 to {MAX_SEGMENTS} segments, and this one has {len(key)}")
+    try:
+        "".join(key).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(doing, "its key is not UTF-8 text") from None
+    if key[0] == TRANSFORMS:
+        raise ConfigError(
+            doing,
+            f"what is under the key {TRANSFORMS} is the state of a transform, which has several values that belong"
+            " together",
+            remedy=f"airbyte-proto state reset {asset.connection} {asset.stream} drops it, with the state.",
+            stream=str(asset.stream),
+        )
