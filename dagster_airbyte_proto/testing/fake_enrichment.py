@@ -9,6 +9,7 @@ is a multiple of 3, and twice to those whose id is one less. The credentials say
 - `greets`: it begins with the status `ok`, in a message without a type.
 - `replies_of`: it sends back this value in the place of the city.
 - `replies`: the number of replies to each row. `is_bare`: they have nothing but the city.
+- `tallies`: the city is the number of rows so far, which it keeps by the state server under ["rows"].
 - `notes`: a file, to which it writes the id of each row that it gets.
 - `once`: a file; once it is there, it neither halts nor dies, and it makes it before it does.
 """
@@ -60,6 +61,10 @@ def _enrich(row: dict[str, Any], config: dict[str, Any], options: dict[str, Any]
     _call("state.set", {**key, "value": f"{options.get('prefix', '')}city {number}"})
     kept = _call("state.get", key)
     city = kept["value"] if isinstance(kept, dict) and "value" in kept else kept
+    if config.get("tallies"):
+        seen = _call("state.get", {"key": ["rows"]})
+        city = str((seen if isinstance(seen, int) else 0) + 1)
+        _call("state.set", {"key": ["rows"], "value": int(city)})
     replies = config.get("replies", 0 if number % 3 == 0 else 2 if number % 3 == 2 else 1)
     for _ in range(replies):
         made = {"city": config.get("replies_of", city)}

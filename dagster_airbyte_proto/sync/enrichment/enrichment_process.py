@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key, ValueChanges
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformCancelled
 from dagster_airbyte_proto.launchers.process import RunningConnector
@@ -76,7 +76,9 @@ def enrichment_process(
         running = connector.connector.launch(enrichment.invocation(), served.variables)
         try:
             opening = enrichment.opening_line(connector.config.current, options, name, is_as_specified=is_as_specified)
-            yield EnrichmentProcess(connector, running, opening, exchange)
+            process = EnrichmentProcess(connector, running, opening, exchange)
+            yield process
+            process.has_kept_values = served.changes != ValueChanges()
         finally:
             running.stop()
 
@@ -91,6 +93,7 @@ class EnrichmentProcess:
         self._rows: list[bytes] = []
         self._bytes = self._sent = self._received = 0
         self._last_word: str | None = None  # an "ok" after the last row
+        self.has_kept_values = False  # known at its end
         self._hang_seconds = connector.connection.connector.timeouts.result_seconds or _HANG_SECONDS
 
     def replies(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[bytes]]:

@@ -46,6 +46,10 @@ _MAX_BYTES = 256 << 20
 _REPLY_BYTES = 400
 """The memory of a reply beside its text, about: its members, its values, and its row."""
 _DIGEST_BYTES = 16
+_ENDS_WITH_PROCESS = (
+    "the enrichment keeps values by the state server: they end with each of its processes, and the next one starts"
+    " without them. What came of rows is kept by `cache`."
+)
 
 
 def check_enrichers(engine: Engine, connection: Connection, log: RunLog) -> Mapping[int, Destination]:
@@ -96,7 +100,7 @@ class ConnectorEnricher:
         calls = spec.calls
         pace = Pace(calls.rows_per_second) if calls.rows_per_second else None
         self._exchange = Exchange(pace, calls.is_one_at_a_time and calls.rows != 1, cancel)
-        self.cache = cache
+        self.cache, self._has_noted = cache, False
 
     def enrich(self, batch: pa.RecordBatch) -> Replies:
         faults = unsendable_rows(batch)
@@ -106,10 +110,14 @@ class ConnectorEnricher:
             return Replies((), faults)
         try:
             with enrichment_process(self._connector, self._options, self._exchange) as process:
-                return Replies(self._bounded(process.replies([batch])), faults)
+                rows = self._bounded(process.replies([batch]))
         except ConnectorError as error:
             found = f"the connector failed: {error.found}"
             raise TransformError(ENRICHING, found, remedy=error.remedy, retryable=True) from error
+        if process.has_kept_values and not self._has_noted:
+            self._has_noted = True
+            self._connector.log.write("WARN", _ENDS_WITH_PROCESS)
+        return Replies(rows, faults)
 
     def _bounded(self, pieces: Iterable[list[bytes]]) -> list[bytes]:
         rows, size = list[bytes](), 0

@@ -11,6 +11,8 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key, ValueChanges, ValueStore, stored_key
+from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS
+from dagster_airbyte_proto.protocols.syncmaven.state_calls import BadCall
 
 _ENTRY_BYTES = 64
 """The memory of a change beside its key and its value, about."""
@@ -31,12 +33,19 @@ class ValueLimits(NamedTuple):
     waiting_bytes: int = 128 << 20
 
 
+_OWN = "a key may not begin with the segment transform: what the transforms of the connection keep is there"
+
+
 class TooMuch(Exception):
     """The connector wants to keep more than it may."""
 
 
 class PendingValues:
-    """The values of one asset as the connector sees them: those that are kept, with its changes over them."""
+    """The values of one asset as the connector sees them: those that are kept, with its changes over them.
+
+    What the transforms of the stream keep is among them in the store, and out of the connector's reach: a call about it
+    raises BadCall.
+    """
 
     def __init__(self, store: ValueStore, asset: Asset, limits: ValueLimits) -> None:
         self._store, self._asset, self._limits = store, asset, limits
@@ -52,6 +61,7 @@ class PendingValues:
             return ValueChanges(dict(self._changes), tuple(sorted(self._dropped)))
 
     def get(self, key: Key) -> bytes | None:
+        _check_own(key)
         with self._lock:
             if key in self._changes:
                 return self._changes[key]
@@ -61,6 +71,7 @@ class PendingValues:
 
     def set(self, key: Key, value: bytes) -> None:
         """Raises TooMuch."""
+        _check_own(key)
         size = _size(key) + len(value)
         limits = self._limits
         if size > limits.value_bytes:
@@ -78,6 +89,7 @@ class PendingValues:
 
     def delete(self, key: Key) -> bool:
         """Returns whether there was a value. Raises TooMuch."""
+        _check_own(key)
         is_stored = self._store.kept_value(self._asset, key) is not None
         with self._lock:
             is_stored = is_stored and not self._is_dropped(key)
@@ -94,6 +106,7 @@ class PendingValues:
 
     def delete_all(self, prefix: Key) -> int:
         """Drops all values under a prefix. Returns how many there were. Raises TooMuch."""
+        _check_own(prefix)
         count, stored = self._sizes(prefix)
         with self._lock:
             own = [key for key in self._changes if key[: len(prefix)] == prefix]
@@ -110,6 +123,7 @@ class PendingValues:
 
     def list(self, prefix: Key) -> Iterator[KeptValue]:
         """The values under a prefix, in the order of their keys."""
+        _check_own(prefix)
         with self._lock:
             own = {key: value for key, value in self._changes.items() if key[: len(prefix)] == prefix}
             dropped = frozenset(self._dropped)
@@ -121,6 +135,7 @@ class PendingValues:
 
     def size(self, prefix: Key) -> int:
         """The number of values under a prefix. The store counts its own: there may be a million."""
+        _check_own(prefix)
         return self._sizes(prefix)[0]
 
     def _sizes(self, prefix: Key) -> tuple[int, int]:
@@ -154,6 +169,11 @@ class PendingValues:
         if key not in self._changes:
             return 0
         return _size(key) + len(self._changes[key] or b"") + _ENTRY_BYTES
+
+
+def _check_own(key: Key) -> None:
+    if key[0] == TRANSFORMS:
+        raise BadCall(_OWN)
 
 
 def _size(key: Key) -> int:

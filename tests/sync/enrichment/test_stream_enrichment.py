@@ -1,5 +1,6 @@
 """The connectors among transforms: a process for each batch, and limits on what it sends."""
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,11 +29,19 @@ Opened = Callable[..., Destination]
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opened]:
+def said() -> list[str]:
+    """The lines of the run's log."""
+    return []
+
+
+@pytest.fixture
+def opened(tmp_path: Path, said: list[str]) -> Iterator[Opened]:
     settings = Settings.load(tmp_path, None)
     settings.make_home()
-    with RunLog(tmp_path, new_run_id()) as log, Engine(settings) as engine:
-        yield lambda **config: engine.destination(connection_of(config, timeouts={"result_seconds": 1}), log)
+    with RunLog(tmp_path, new_run_id(), on_line=lambda _, text: said.append(text)) as log, Engine(settings) as engine:
+        yield lambda seconds=1, **config: engine.destination(
+            connection_of(config, timeouts={"result_seconds": seconds}), log
+        )
 
 
 def numbered(*numbers: int) -> pa.RecordBatch:
@@ -45,6 +54,14 @@ def test_the_replies_to_one_batch_are_bounded(opened: Opened) -> None:
     assert len(ConnectorEnricher(connector, SPEC).enrich(batch).rows) == 33
     with pytest.raises(TransformError, match="replies to one batch of rows have more than 10,000 bytes"):
         ConnectorEnricher(connector, SPEC, max_bytes=10_000).enrich(batch)
+
+
+def test_what_it_keeps_ends_with_its_process_and_the_log_says_so_once(opened: Opened, said: list[str]) -> None:
+    enricher = ConnectorEnricher(opened(60, tallies=True), SPEC)
+    for _ in range(2):  # A process each: the second one begins without what the first has kept.
+        rows = [json.loads(row) for row in enricher.enrich(numbered(1, 4)).rows]
+        assert [row["city"] for row in rows] == ["1", "2"]
+    assert sum("they end with each of its processes" in line for line in said) == 1
 
 
 def test_a_row_that_cannot_be_sent_is_like_no_other(tmp_path: Path) -> None:

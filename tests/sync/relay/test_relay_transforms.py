@@ -78,6 +78,7 @@ def test_a_destination_gets_enriched_rows_with_every_value(quick_folder: Path, t
     sent = [row for row in offered["streams"]["users"]["rows"] if row["id"] != 3]
     assert shop.received("users") == [{**row, "city": f"city {row['id']}"} for row in sent]
     assert shop.positions() == {"users": 5}
+    assert shop.store.kept_sizes("shop") == []  # What the enrichment kept has ended with its processes.
     assert shop.sync().streams["users"].emitted == 0
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
-from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key, ValueChanges
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.launchers.process import OUR_MACHINE
@@ -184,6 +184,21 @@ def test_kept_values_and_waiting_ones_are_one_for_their_writer(served: Served) -
     served.keep()
     assert dict(served.store.kept_values(ASSET)) == {("x", "z"): b'"z"'}
     later.server.close()
+
+
+def test_what_transforms_keep_is_out_of_reach(served: Served) -> None:
+    kept: dict[Key, bytes | None] = {("transform", "mask", "values", "a"): b'"1"'}
+    served.store.keep_values(served.lease, ASSET, ValueChanges(kept))
+    key = ["transform", "mask", "values", "a"]
+    for method in ("state.get", "state.del", "state.delete", "state.set"):
+        served.ask(method, {"key": key, "value": "2"})
+        assert served.status == 400
+    for method in ("state.list", "state.size", "state.deleteAll", "state.deleteByPrefix"):
+        served.ask(method, {"prefix": "transform"})
+        assert served.status == 400
+    assert served.ask("state.set", {"key": ["transforms"], "value": 1}) == {}
+    served.keep()
+    assert dict(served.store.kept_values(ASSET)) == {**kept, ("transforms",): b"1"}
 
 
 def test_the_store_counts_what_a_list_has(served: Served) -> None:
