@@ -143,17 +143,17 @@ def keep_transform_states(
     """
     landed = {*(each.stream for each in ended.committed), *(each.stream for each in moved)}
     in_parts = [
-        TransformedStream(part.stream, part.generation_id, part.transform_states, partition)
+        (TransformedStream(part.stream, part.generation_id, part.transform_states, partition), part.branch_position)
         for part in ended.load.parts
-        if part.transform_states
+        if part.transform_states or part.branch_position is not None
     ]
-    for each in (*in_parts, *ended.load.transformed):
+    for each, position in (*in_parts, *((each, None) for each in ended.load.transformed)):
         if each.stream not in landed:
             continue
         asset = Asset(ended.load.connection, each.stream, each.partition)
         current = select(kept_values.c.key, kept_values.c.value).where(*_current(asset), *_under((TRANSFORMS,)))
         before = {key_stored_as(bytes(row.key)): bytes(row.value) for row in tx.execute(current)}
-        changes = transform_changes(before, each.states, each.generation_id)
+        changes = transform_changes(before, each.states, each.generation_id, position)
         if changes == ValueChanges():
             continue
         if any(state.stream == each.stream for state in moved):

@@ -195,6 +195,27 @@ def test_a_generation_that_goes_on_has_its_state(place: Place, point: str, tmp_p
     assert (_counted(place), _rows(place)) == (rows, rows)
 
 
+def test_a_generation_that_died_changes_nothing_of_the_tables_own_rows(place: Place, tmp_path: Path) -> None:
+    """Its first load is on a branch of the table; then rows are appended to the table itself, and it goes on."""
+    Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")
+    script = f"!ipc first;!{checkpoint(3)};ipc second;{checkpoint(5)}"
+    file = _connect(place, source={"script_users": script}, load={"max_bytes": 1})
+    for _ in range(2):
+        place.json("sync", file)
+    assert (_counted(place), _rows(place)) == (7, 7)
+    died = subprocess.run(
+        [*crash_points.command("load.promoted:1", tmp_path / "points"), "sync", file, "--refresh"],
+        cwd=place.folder,
+        check=False,
+    )
+    assert died.returncode == -signal.SIGKILL
+    assert (_counted(place), _rows(place)) == (7, 7)
+    until(lambda: place.run("sync", file, "--json").code == 0)  # The dead run's lease has to run out first.
+    assert (_counted(place), _rows(place)) == (9, 9)
+    place.json("sync", file, "--refresh")
+    assert _counted(place) == _rows(place)
+
+
 def test_in_a_relay_it_moves_with_the_acknowledged_rows(place: Place) -> None:
     granted = place.folder / "granted"
     granted.mkdir()
