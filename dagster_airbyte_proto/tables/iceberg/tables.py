@@ -17,7 +17,6 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema, without_column
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
@@ -26,6 +25,7 @@ from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, Ta
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.branches import TableBranches
+from dagster_airbyte_proto.tables.iceberg.commit_attempt import CommitAttempt, commit_attempt
 from dagster_airbyte_proto.tables.iceberg.copy_on_write import CopyOnWrite, needs_copy_on_write
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg.layout import set_order
@@ -48,7 +48,6 @@ from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import check_mode, check_table_id, high_water_mark_after
 from dagster_airbyte_proto.tables.spark.jvm.errors import (
     CALL_ERRORS,
-    NO_OUTCOME,
     Failure,
     failure_of,
     first_line,
@@ -227,28 +226,10 @@ class IcebergTables:
             change.set(f"airbyte-proto.{key}", value)
         if mark := high_water_mark_after(part, history.freshness):
             change.set(HIGH_WATER_MARK, msgspec.json.encode(mark).decode())
-        doing, stream = f"committing load {load_id} to table {self._qualified(part.table)}", str(part.stream)
-        points.reach("table.committing")
-        refusal: BaseException | None = None
-        with outcome_unknown(doing, stream):
-            try:
-                with table.alone():
-                    change.commit()
-            except CALL_ERRORS as error:
-                if failure_of(error) in NO_OUTCOME:
-                    raise CommitUnknown(doing, first_line(error), stream=stream) from error
-                # Some errors come after the effect: what the log says counts, at the next attempt too.
-                refusal, now = error, table.refresh()
-                # A row delta whose first snapshot was rolled back reports no conflict, but a wrong argument.
-                is_conflict = failure_of(error) is Failure.CONFLICT or now.current != history.current
-                snapshot = now.snapshot_of(load_id)
-            else:
-                points.reach("table.committed")
-                if (snapshot := table.committed(load_id, history)) is None:
-                    raise CommitUnknown(doing, "the table's log does not show it", stream=stream)
-        if refusal is not None or snapshot is None:
-            if snapshot is None and refusal is not None and not is_conflict:
-                raise refusal
+        doing = f"committing load {load_id} to table {self._qualified(part.table)}"
+        attempt = CommitAttempt(doing, str(part.stream), load_id, change, history)
+        snapshot, was_refused = commit_attempt(table, attempt)
+        if was_refused or snapshot is None:
             if merge:
                 merge.discard(snapshot)
             return None
