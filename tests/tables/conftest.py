@@ -13,6 +13,7 @@ from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import SCHEMA, Bench, Reader, table_name
+from tests.support.catalogs import rest_catalog
 from tests.support.connect_server import Connect, ConnectServer, is_possible, running_server
 
 
@@ -66,6 +67,15 @@ def delta_settings(spark_settings: SparkSettings) -> SparkSettings:
 @pytest.fixture(scope="session")
 def delta(spark: SparkSession, delta_settings: SparkSettings) -> DeltaTables:
     return DeltaTables(spark, delta_settings, labels={"connection": "shop", "run-id": "r1"})
+
+
+@pytest.fixture(scope="session")
+def rest_catalog_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of Iceberg's own REST server."""
+    if not rest_catalog.is_possible():
+        pytest.skip("no Maven is installed (Debian: apt-get install maven)")
+    with rest_catalog.running_catalog(tmp_path_factory.mktemp("rest")) as uri:
+        yield uri
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown
+from dagster_airbyte_proto.tables.iceberg.commit_leftovers import CommitLeftovers
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
@@ -11,17 +12,18 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, NO_OUTCOM
 
 
 class CommitAttempt(NamedTuple):
-    """A change (Java's) that lands a load on top of a history, not yet committed."""
+    """A change (Java's) that lands a load on top of a history, not yet committed, and what Iceberg leaves to delete."""
 
     doing: str
     stream: str
     load_id: str
     change: Any
     history: History
+    leftovers: CommitLeftovers
 
 
 class AttemptOutcome(NamedTuple):
-    """What became of a change: the snapshot that has its load, if there is one.
+    """The outcome of a change: the snapshot that has its load, if there is one.
 
     Of a change that `was_refused` it is another writer's, or its own if the error came after the effect.
     """
@@ -54,6 +56,8 @@ def commit_attempt(table: JavaTable, attempt: CommitAttempt) -> AttemptOutcome:
             points.reach("table.committed")
             if (snapshot := table.committed(load_id, history)) is None:
                 raise CommitUnknown(doing, "the table's log does not show it", stream=stream)
+    if refusal is None or snapshot is None:
+        attempt.leftovers.delete(table.java)
     if snapshot is None and refusal is not None and not is_conflict:
         raise refusal
     return AttemptOutcome(snapshot, refusal is not None)

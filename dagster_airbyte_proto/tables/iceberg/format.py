@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.tables.formats import SparkPackage, SparkParts
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
+from dagster_airbyte_proto.tables.iceberg.catalog_timeouts import catalog_timeouts
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES as CONNECT_ABILITIES
 from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
 
@@ -88,7 +89,11 @@ class IcebergFormat:
             config[f"{catalog}.warehouse"] = settings.warehouse_location
             if settings.catalog_warehouse.startswith("s3://"):
                 config[f"{catalog}.io-impl"] = _S3_FILE_IO
-        file_io = {**config, **settings.config}.get(f"{catalog}.io-impl")
+        prefix = f"{catalog}."
+        whole = {**config, **settings.config}
+        named = {key.removeprefix(prefix): value for key, value in whole.items() if key.startswith(prefix)}
+        config |= {f"{prefix}{name}": value for name, value in catalog_timeouts(named).items()}
+        file_io = named.get("io-impl")
         return SparkParts(config, (_RUNTIME, _S3_FILES) if file_io == _S3_FILE_IO else (_RUNTIME,))
 
     def snapshot_reader(self, settings: "SparkSettings") -> "SnapshotReader | None":

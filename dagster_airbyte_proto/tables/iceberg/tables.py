@@ -26,6 +26,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.branches import TableBranches
 from dagster_airbyte_proto.tables.iceberg.commit_attempt import CommitAttempt, commit_attempt
+from dagster_airbyte_proto.tables.iceberg.commit_leftovers import LeftoverKeeper
 from dagster_airbyte_proto.tables.iceberg.copy_on_write import CopyOnWrite, needs_copy_on_write
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg.layout import set_order
@@ -88,6 +89,7 @@ class IcebergTables:
         self._rows_searched_here = rows_searched_here
         self._opening = threading.Lock()
         self._opened: JavaIceberg | None = None
+        self._leftovers: LeftoverKeeper | None = None
         self._storage = LOCAL
         self._tables: dict[TableName, JavaTable] = {}
 
@@ -111,6 +113,8 @@ class IcebergTables:
                     continue
                 history = table.refresh()
                 if known := self._landed_before(history, load_id, part):
+                    if known.was_there:  # Perhaps by the attempt before, whose error came after the effect.
+                        self._iceberg().refresh_readers(part.table, self._qualified(part.table))
                     return known
                 check_table_id(doing, table.log.table_uuid, part)
                 check_placement(doing, table.log, part)
@@ -227,7 +231,9 @@ class IcebergTables:
         if mark := high_water_mark_after(part, history.freshness):
             change.set(HIGH_WATER_MARK, msgspec.json.encode(mark).decode())
         doing = f"committing load {load_id} to table {self._qualified(part.table)}"
-        attempt = CommitAttempt(doing, str(part.stream), load_id, change, history)
+        assert self._leftovers is not None, "the table was opened with it"
+        leftovers = self._leftovers.keep(change)
+        attempt = CommitAttempt(doing, str(part.stream), load_id, change, history, leftovers)
         snapshot, was_refused = commit_attempt(table, attempt)
         if was_refused or snapshot is None:
             if merge:
@@ -316,7 +322,7 @@ class IcebergTables:
                     self._warehouse = session.conf.get(f"{key}.warehouse", None) or self._warehouse
                     check_exclusive_commits(session, self.catalog, self._warehouse)
                     self._opened = JavaIceberg(session, self.catalog)
-                    self._storage = self._opened.storage
+                    self._storage, self._leftovers = self._opened.storage, LeftoverKeeper(session._jvm)
                 except CALL_ERRORS as error:
                     remedy = (
                         f"Correct {key}.credential and .scope: the server refused the client that they name."

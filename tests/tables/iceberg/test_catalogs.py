@@ -1,7 +1,6 @@
 """Catalogs of Spark's config other than folders: in SQLite, in PostgreSQL, of a REST server; and tables in S3."""
 
 import socket
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,7 +24,6 @@ from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_branches import BranchConformance
 from tests.conformance.table_rows import SCHEMA, Bench, NewTable, Row, names, part, position_deletes, put, table_name
 from tests.conformance.table_writer import TableWriterConformance
-from tests.support.catalogs import rest_catalog
 from tests.support.object_store import ObjectStore
 from tests.support.postgres import PostgresServer
 
@@ -153,15 +151,8 @@ def postgres_bench(
 
 
 @pytest.fixture(scope="session")
-def rest_bench(
-    spark: SparkSession, spark_settings: SparkSettings, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Bench]:
-    if not rest_catalog.is_possible():
-        pytest.skip("no Maven is installed (Debian: apt-get install maven)")
-    folder = tmp_path_factory.mktemp("rest")
-    with rest_catalog.running_catalog(folder) as uri:
-        settings = settings_of(spark_settings, "in_rest", str(folder / "ware house"), type="rest", uri=uri)
-        yield bench_of(spark, settings)
+def rest_bench(spark: SparkSession, spark_settings: SparkSettings, rest_catalog_uri: str) -> Bench:
+    return bench_of(spark, settings_of(spark_settings, "in_rest", "", type="rest", uri=rest_catalog_uri))
 
 
 @pytest.fixture(scope="session")

@@ -88,6 +88,31 @@ def test_a_rest_catalog_is_not_told_of_a_folder() -> None:
     assert "spark.sql.catalog.lake.warehouse" not in config
 
 
+def test_every_wait_for_a_catalog_has_an_end_and_the_users_own_comes_first() -> None:
+    def limits(**properties: str) -> dict[str, str]:
+        prefix = "spark.sql.catalog.lake."
+        config = spark_config(SparkSettings("w", config={f"{prefix}{key}": each for key, each in properties.items()}))
+        return {key.removeprefix(prefix): each for key, each in config.items() if "timeout" in key.lower()}
+
+    rest = {"rest.client.connection-timeout-ms": "10000", "rest.client.socket-timeout-ms": "60000"}
+    assert limits(type="rest") == limits(**{"catalog-impl": "org.apache.iceberg.rest.RESTCatalog"}) == rest
+    assert limits(type="rest", **{"rest.client.socket-timeout-ms": "5"}) == {
+        **rest,
+        "rest.client.socket-timeout-ms": "5",
+    }
+
+    postgres = {"jdbc.connectTimeout": "10", "jdbc.socketTimeout": "60"}
+    assert limits(type="jdbc", uri="jdbc:postgresql://db/lake?user=u") == postgres
+    assert (
+        limits(type="jdbc", uri="jdbc:postgresql://db/lake", **{"jdbc.socketTimeout": "5"})["jdbc.socketTimeout"] == "5"
+    )
+    assert limits(type="jdbc", uri="jdbc:postgresql://db/lake?socketTimeout=5") == {"jdbc.connectTimeout": "10"}
+    # Other drivers count in milliseconds, and some have other names.
+    assert limits(type="jdbc", uri="jdbc:mysql://db/lake")["jdbc.socketTimeout"] == "60000"
+    assert limits(type="jdbc", uri="jdbc:sqlserver://db;databaseName=lake")["jdbc.loginTimeout"] == "10"
+    assert limits(type="jdbc", uri="jdbc:sqlite:/data/catalog.db") == limits() == {}
+
+
 def test_a_short_lived_jvm_takes_the_users_options_where_there_are_any() -> None:
     key = "spark.driver.extraJavaOptions"
     assert "SerialGC" in spark_config(SparkSettings("w", short_lived=True))[key]

@@ -1,0 +1,137 @@
+"""Catalogs that take a request and answer it no more: no wait without an end, and a commit without an answer is
+neither refused nor lost."""
+
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
+from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.session import start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from tests.conformance.table_rows import SCHEMA, names, part, table_name
+from tests.support.catalogs.silent_proxy import SilentProxy, silent_proxy
+from tests.support.postgres import PostgresServer
+
+pytestmark = pytest.mark.spark
+
+_PATIENCE_SECONDS = 3
+_ICEBERGS_OWN_SECONDS = 180
+_WITHOUT_TLS = "sslmode=disable&gssEncMode=disable"
+_REST = {"type": "rest", "rest.client.socket-timeout-ms": str(_PATIENCE_SECONDS * 1000)}
+_JDBC = {"type": "jdbc", "jdbc.socketTimeout": str(_PATIENCE_SECONDS)}
+_UPDATE = b"UPDATE iceberg_tables SET metadata_location"
+
+
+class Lake:
+    """A catalog behind a proxy, with a table that has one load, and the next load of it."""
+
+    def __init__(self, spark: SparkSession, settings: SparkSettings, proxy: SilentProxy) -> None:
+        self.proxy, self._spark = proxy, spark
+        self.writer = IcebergTables(start_session(settings), settings)
+        self.target: TableTarget = self.writer.prepare(TableSpec(table_name(), SCHEMA))
+        self.writer.commit("l1", self.part(1))
+        self.next = self.part(2)
+
+    def part(self, number: int) -> StagedRows:
+        return part(self.target, WriteMode.APPEND, [{"id": number, "name": f"n{number}"}])
+
+    def read(self) -> list[tuple[int, str]]:
+        return names([row.asDict(recursive=True) for row in self._spark.table(self.target.qualified).collect()])
+
+
+def settings_of(settings: SparkSettings, warehouse: str, properties: dict[str, str]) -> SparkSettings:
+    catalog = f"c_{uuid4().hex}"
+    written = {f"spark.sql.catalog.{catalog}.{key}": value for key, value in properties.items()}
+    return settings._replace(catalog=catalog, warehouse=warehouse, config=written)
+
+
+@pytest.fixture
+def rest_lake(spark: SparkSession, spark_settings: SparkSettings, rest_catalog_uri: str) -> Iterator[Lake]:
+    with silent_proxy(urlsplit(rest_catalog_uri).port) as proxy:
+        properties = {**_REST, "uri": f"http://127.0.0.1:{proxy.port}/"}
+        yield Lake(spark, settings_of(spark_settings, "", properties), proxy)
+
+
+@pytest.fixture
+def postgres_lake(
+    spark: SparkSession,
+    spark_settings: SparkSettings,
+    postgres_server: PostgresServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Lake]:
+    with silent_proxy(postgres_server.port) as proxy:
+        uri = f"jdbc:postgresql://127.0.0.1:{proxy.port}/postgres?user=tester&{_WITHOUT_TLS}"
+        warehouse = str(tmp_path_factory.mktemp("silent"))
+        yield Lake(spark, settings_of(spark_settings, warehouse, {**_JDBC, "uri": uri}), proxy)
+
+
+@pytest.mark.everyday("jdbc")
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    ("uri", "properties"),
+    [("http://127.0.0.1:{port}/", _REST), (f"jdbc:postgresql://127.0.0.1:{{port}}/lake?{_WITHOUT_TLS}", _JDBC)],
+    ids=["rest", "jdbc"],
+)
+def test_a_server_that_never_answers_is_an_error_in_time(
+    spark_settings: SparkSettings, uri: str, properties: dict[str, str]
+) -> None:
+    with silent_proxy() as silent:
+        settings = settings_of(spark_settings, "/nowhere", {**properties, "uri": uri.format(port=silent.port)})
+        began = time.monotonic()
+        with pytest.raises(ConfigError) as caught:
+            IcebergTables(start_session(settings), settings).prepare(TableSpec(table_name(), SCHEMA))
+    assert time.monotonic() - began < _ICEBERGS_OWN_SECONDS
+    assert "reachable" in caught.value.remedy
+
+
+@pytest.mark.everyday("True")
+@pytest.mark.parametrize("passes_request", [True, False])
+def test_a_commit_that_a_rest_server_does_not_answer_is_unknown_and_lands_once(
+    rest_lake: Lake, eventually: Callable[[Callable[[], bool]], None], passes_request: bool
+) -> None:
+    name = rest_lake.target.name
+    commit = f"POST /v1/namespaces/{name.namespace}/tables/{name.name} HTTP".encode()
+    rest_lake.proxy.fall_silent(commit, passes_request=passes_request)
+    with pytest.raises(CommitUnknown, match="Read timed out"):
+        rest_lake.writer.commit("l2", rest_lake.next)
+    with pytest.raises(Exception, match="timed out"):
+        rest_lake.writer.find_load("l2", rest_lake.next)
+    rest_lake.proxy.speak()
+    if passes_request:
+        eventually(lambda: rest_lake.writer.find_load("l2", rest_lake.next) is not None)
+    else:
+        assert rest_lake.writer.find_load("l2", rest_lake.next) is None
+    assert rest_lake.writer.commit("l2", rest_lake.next).was_there is passes_request
+    assert rest_lake.read() == [(1, "n1"), (2, "n2")]
+
+
+@pytest.mark.everyday("True")
+@pytest.mark.postgres
+@pytest.mark.parametrize("passes_request", [True, False])
+def test_a_commit_that_a_database_does_not_answer_is_unknown_and_lands_once(
+    postgres_lake: Lake, passes_request: bool
+) -> None:
+    postgres_lake.proxy.fall_silent(_UPDATE, passes_request=passes_request)
+    with pytest.raises(CommitUnknown):
+        postgres_lake.writer.commit("l2", postgres_lake.next)
+    postgres_lake.proxy.speak()
+    assert postgres_lake.writer.commit("l2", postgres_lake.next).was_there is passes_request
+    assert postgres_lake.read() == [(1, "n1"), (2, "n2")]
+
+
+@pytest.mark.postgres
+def test_a_commit_that_landed_keeps_its_manifests_where_its_connection_broke(postgres_lake: Lake) -> None:
+    """Iceberg sends the UPDATE again over a new connection, takes its outcome for a refusal, and cleans up after it."""
+    postgres_lake.proxy.fall_silent(_UPDATE, passes_request=True, for_good=False)
+    assert postgres_lake.writer.commit("l2", postgres_lake.next).was_there
+    assert postgres_lake.read() == [(1, "n1"), (2, "n2")]
+    postgres_lake.writer.commit("l3", postgres_lake.part(3))
+    assert postgres_lake.read() == [(1, "n1"), (2, "n2"), (3, "n3")]
