@@ -7,7 +7,7 @@ and a format is looked up where no table is touched.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -33,6 +33,11 @@ _FORMATS = {
 }
 FORMAT_NAMES = tuple(_FORMATS)
 """The formats that users can name."""
+
+LOAD_ID = "airbyte-proto.load-id"
+"""The property of a snapshot or of a version that has the id of its load."""
+
+FILES_ANSWER = "more than 0: it landed; 0: it did not, unless its files were compacted or its rows were replaced"
 
 _IMPORT_PATH = re.compile(r"(?P<module>[A-Za-z_]\w*(\.\w+)*):(?P<name>\w+)")
 _IMPORT_REMEDY = (
@@ -105,6 +110,22 @@ class SupportsSnapshotReads(Protocol):
     def snapshot_reader(self, settings: "SparkSettings") -> "SnapshotReader | None":
         """Returns None where the catalog of these tables is one that only Spark can ask."""
         ...
+
+
+class LoadQuery(NamedTuple):
+    """A statement in Spark's SQL, and what its answer says of a load."""
+
+    sql: str
+    answer: str
+
+
+@runtime_checkable
+class SupportsLoadQueries(Protocol):
+    """A format whose tables tell by SQL which loads and which files they hold. `table` is its name in SQL."""
+
+    def query_of_log(self, table: str, load_id: str) -> LoadQuery: ...
+
+    def query_of_files(self, table: str, paths: Sequence[str]) -> LoadQuery: ...
 
 
 @runtime_checkable

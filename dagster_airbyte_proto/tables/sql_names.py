@@ -1,6 +1,7 @@
 """Quotes names and literals for Spark SQL."""
 
 import re
+from collections.abc import Sequence
 
 from dagster_airbyte_proto.model import TableName
 
@@ -27,6 +28,11 @@ def quoted(name: str) -> str:
 def text_literal(text: str) -> str:
     """Returns a text literal for Spark SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def text_literals(texts: Sequence[str]) -> str:
+    """Returns text literals for Spark SQL, with commas between them."""
+    return ", ".join(map(text_literal, texts))
 
 
 def qualified(catalog: str, name: TableName) -> str:

@@ -10,7 +10,11 @@ from dagster_airbyte_proto.cli.program import loads
 from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from dagster_airbyte_proto.checkpoints.store import LoggedLoad
+    from dagster_airbyte_proto.model import StreamId
+    from dagster_airbyte_proto.tables.formats import LoadQuery
 
 _LIST = ("load", "status", "announced", "rows", "streams", "states", "reason")
 _SHOW = ("stream", "table", "write", "generation", "emitted", "rows", "rejected", "files", "committed", "snapshot")
@@ -49,7 +53,9 @@ def _not_landed(entry: "LoggedLoad") -> str:
 @command_in(loads, "show")
 @click.argument("load_id", metavar="ID")
 def show_load(call: Call, load_id: str) -> Answer:
-    """Shows one load: its streams, its files, and its commits."""
+    """Shows one load: its streams, its files, its commits, and queries by which to look for its rows."""
+    from dagster_airbyte_proto.sync.maintenance.load_queries import load_queries
+
     entry = call.store().load(load_id)
     if entry is None:
         raise ConfigError(
@@ -78,7 +84,21 @@ def show_load(call: Call, load_id: str) -> Answer:
     times = f"announced {time_text(entry.announced_at)}, ended {time_text(entry.ended_at) or 'not yet'}"
     paths = [f"{part.stream}: {file.path}" for part in entry.load.parts for file in part.files]
     table = Grid(_SHOW, rows, counts=("emitted", "rows", "rejected", "files"), texts=("stream", "table"))
-    return Answer(_load_value(entry, whole=True), (head, times, *filter(None, [entry.reason]), table, *paths))
+    queries = load_queries(entry.load, call.settings().catalog)
+    value = {
+        **_load_value(entry, whole=True),
+        "queries": {str(stream): [query._asdict() for query in found] for stream, found in queries.items()},
+    }
+    return Answer(value, (head, times, *filter(None, [entry.reason]), table, *paths, *_query_lines(queries)))
+
+
+def _query_lines(queries: "Mapping[StreamId, Sequence[LoadQuery]]") -> "Iterator[str]":
+    if queries:
+        yield "To look yourself whether its rows are there, with `airbyte-proto query`:"
+    for stream, found in queries.items():
+        for query in found:
+            yield f"{stream}: {query.sql}"
+            yield f"    {query.answer}"
 
 
 @command_in(loads, "resolve")

@@ -25,7 +25,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
 )
 from dagster_airbyte_proto.sync.engine import Engine
 
-NAMESPACE = "_rejected"
+NAMESPACE, LOAD_ID = "_rejected", "_load_id"
 # Not `_partition`: Iceberg has a column of that name in every table, and reads none that has another.
 _PARTITION = "_synced_partition"
 _SCHEMA = pa.schema(
@@ -33,7 +33,7 @@ _SCHEMA = pa.schema(
         pa.field("_reason", pa.string(), metadata={"comment": "Why the source rejected the record"}),
         pa.field("_row", pa.string(), metadata={"comment": "The record as JSON, as the source has it"}),
         pa.field(_PARTITION, pa.string(), metadata={"comment": "The partition of the sync"}),
-        pa.field("_load_id", pa.string(), metadata={"comment": "The load with which it came"}),
+        pa.field(LOAD_ID, pa.string(), metadata={"comment": "The load with which it came"}),
         pa.field("_rejected_at", pa.timestamp("us", "UTC"), metadata={"comment": "When it came"}),
     ]
 )
@@ -83,7 +83,7 @@ class RejectedRows:
             "_reason": [each.reason for each in rejected],
             "_row": [each.record if is_shown else None for each in rejected],
             _PARTITION: [self._partition or None] * len(rejected),
-            "_load_id": [load_id] * len(rejected),
+            LOAD_ID: [load_id] * len(rejected),
             "_rejected_at": [each.at_microseconds for each in rejected],
         }
         return pa.RecordBatch.from_pydict(columns, schema=_SCHEMA)

@@ -30,7 +30,6 @@ from dagster_airbyte_proto.tables.care import (
 from dagster_airbyte_proto.tables.delta.actions import txn_action
 from dagster_airbyte_proto.tables.delta.history import (
     COMPACTION,
-    LOAD_ID,
     OLDEST_KEPT,
     REWOUND_AT,
     TABLE_ROWS,
@@ -49,6 +48,7 @@ from dagster_airbyte_proto.tables.delta.jvm import (
     set_user_metadata,
 )
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.spark.columns import spark_schema
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.sql_names import quoted

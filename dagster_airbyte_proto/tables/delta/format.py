@@ -1,13 +1,14 @@
 """The format `delta`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.tables.delta import ABILITIES
 from dagster_airbyte_proto.tables.delta.connect import ABILITIES as CONNECT_ABILITIES
-from dagster_airbyte_proto.tables.formats import SparkPackage, SparkParts
+from dagster_airbyte_proto.tables.formats import FILES_ANSWER, LOAD_ID, LoadQuery, SparkPackage, SparkParts
 from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
+from dagster_airbyte_proto.tables.sql_names import text_literals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +93,18 @@ class DeltaFormat:
         from dagster_airbyte_proto.tables.newest_snapshot import DeltaSnapshots
 
         return DeltaSnapshots(settings)
+
+    def query_of_log(self, table: str, load_id: str) -> LoadQuery:
+        return LoadQuery(
+            f"DESCRIBE HISTORY {table}",
+            f"a version whose userMetadata has {load_id} as {LOAD_ID}: it landed; none: it did not, unless the log no"
+            " longer reaches back to it",
+        )
+
+    def query_of_files(self, table: str, paths: Sequence[str]) -> LoadQuery:
+        names = text_literals([path.rpartition("/")[2] for path in paths])
+        sql = f"SELECT count(*) FROM {table} WHERE _metadata.file_name IN ({names})"  # noqa: S608 - quoted
+        return LoadQuery(sql, FILES_ANSWER)
 
     def register(self, tables: "DeltaTables | RemoteDeltaTables", session: "SparkSession") -> None:  # noqa: ARG002 - as Format has it
         tables.register_all()

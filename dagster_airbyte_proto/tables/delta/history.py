@@ -19,12 +19,12 @@ from pyarrow import fs
 
 from dagster_airbyte_proto.loads.load import HighWaterMark
 from dagster_airbyte_proto.loads.table import Freshness
+from dagster_airbyte_proto.tables.formats import LOAD_ID
 
 # Keys of the user metadata in our commits.
 COMPACTION = "airbyte-proto.compaction"
 OLDEST_KEPT = "airbyte-proto.kept-from"
 CONNECTION = "airbyte-proto.connection"
-LOAD_ID = "airbyte-proto.load-id"
 HIGH_WATER_MARK = "airbyte-proto.newest"
 REWOUND_TO = "airbyte-proto.rewound-to"
 TABLE_ROWS = "airbyte-proto.table-rows"

@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.tables.delta.actions import TableMetadata, read_metadata, with_data_change
-from dagster_airbyte_proto.tables.delta.history import LOAD_ID, OLDEST_KEPT, TABLE_ROWS, parse_add_action
+from dagster_airbyte_proto.tables.delta.history import OLDEST_KEPT, TABLE_ROWS, parse_add_action
+from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items, use_session
 

@@ -42,7 +42,6 @@ from dagster_airbyte_proto.tables.delta.files import (
 from dagster_airbyte_proto.tables.delta.history import (
     CONNECTION,
     HIGH_WATER_MARK,
-    LOAD_ID,
     TABLE_ROWS,
     logged_freshness,
     newest_load,
@@ -64,6 +63,7 @@ from dagster_airbyte_proto.tables.delta.warehouse import (
     sql_name,
     table_location,
 )
+from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import (

@@ -1,14 +1,15 @@
 """The format `iceberg`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dagster_airbyte_proto.tables.formats import SparkPackage, SparkParts
+from dagster_airbyte_proto.tables.formats import FILES_ANSWER, LOAD_ID, LoadQuery, SparkPackage, SparkParts
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.catalog_timeouts import catalog_timeouts
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES as CONNECT_ABILITIES
 from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
+from dagster_airbyte_proto.tables.sql_names import text_literal, text_literals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +103,15 @@ class IcebergFormat:
         # Where the catalog is one of a Connect server, only that server knows it.
         can_read = not settings.is_remote and IcebergSnapshots.can_read(settings)
         return IcebergSnapshots(settings) if can_read else None
+
+    def query_of_log(self, table: str, load_id: str) -> LoadQuery:
+        found = text_literal(load_id)
+        sql = f"SELECT committed_at, snapshot_id FROM {table}.snapshots WHERE summary['{LOAD_ID}'] = {found}"  # noqa: S608
+        return LoadQuery(sql, "a row: it landed; none: it did not, unless its snapshot has expired")
+
+    def query_of_files(self, table: str, paths: Sequence[str]) -> LoadQuery:
+        sql = f"SELECT count(*) FROM {table} WHERE _file IN ({text_literals(paths)})"  # noqa: S608 - quoted
+        return LoadQuery(sql, FILES_ANSWER)
 
     def register(self, tables: "IcebergTables | RemoteIcebergTables", session: "SparkSession") -> None:
         """Does nothing: the catalog knows its tables."""

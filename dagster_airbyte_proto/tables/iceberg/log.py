@@ -17,12 +17,12 @@ from dagster_airbyte_proto.loads.table import SLICE_COLUMN, Freshness
 from dagster_airbyte_proto.model import PartitionField
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.schema.replacement import field_ids
+from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.part_checks import check_partitioning, check_slice
 from dagster_airbyte_proto.tables.sql_names import text_literal
 
 COMPACTION = "airbyte-proto.compaction"
 REWOUND_AT = "airbyte-proto.rewound-at-version"
-LOAD_ID = "airbyte-proto.load-id"
 CONNECTION = "airbyte-proto.connection"
 HIGH_WATER_MARK = "airbyte-proto.newest"
 

@@ -32,8 +32,9 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.columns import null_array
 from dagster_airbyte_proto.schema.replacement import field_ids
 from dagster_airbyte_proto.tables.care import PastRewind, TablePast
+from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.iceberg.handle import OpenedTable, alone, open_table, table_errors
-from dagster_airbyte_proto.tables.iceberg.log import LOAD_ID, REWOUND_AT, Snapshot, TableLog, lineage
+from dagster_airbyte_proto.tables.iceberg.log import REWOUND_AT, Snapshot, TableLog, lineage
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted

@@ -8,9 +8,10 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.loads.table import BRANCH_PREFIX
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import SMALL_SHARE, SnapshotChange, TableFacts, TableHistory
+from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.iceberg.branches import own_snapshots
 from dagster_airbyte_proto.tables.iceberg.handle import table_errors
-from dagster_airbyte_proto.tables.iceberg.log import COMPACTION, LOAD_ID, REWOUND_AT, FullTableLog, Snapshot, lineage
+from dagster_airbyte_proto.tables.iceberg.log import COMPACTION, REWOUND_AT, FullTableLog, Snapshot, lineage
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted
 

@@ -32,6 +32,7 @@ from dagster_airbyte_proto.loads.storage import LOCAL, Storage, without_file_sch
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget, Witness, table_fit
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision
+from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog, remote_storage
 from dagster_airbyte_proto.tables.iceberg.connect.remote_table import RemoteTable
@@ -47,7 +48,6 @@ from dagster_airbyte_proto.tables.iceberg.load_results import result_before_comm
 from dagster_airbyte_proto.tables.iceberg.log import (
     CONNECTION,
     HIGH_WATER_MARK,
-    LOAD_ID,
     History,
     Snapshot,
     check_placement,
