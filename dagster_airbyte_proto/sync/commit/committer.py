@@ -269,8 +269,8 @@ def _commit(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
         return tables.commit(load.load_id, part)
     except CommitUnknown as error:
         remedy = error.remedy or (
-            f"The load stays announced. The next sync, or `airbyte-proto recover {load.connection}`, finds out whether"
-            " it landed."
+            f"Load {load.load_id} stays announced. The next sync, or `airbyte-proto recover {load.connection}`, finds"
+            f" out whether its rows are in table {part.table}."
         )
         raise CommitUnknown(error.doing, error.found, remedy=remedy, stream=error.stream) from error
 
@@ -290,9 +290,10 @@ def _find(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | 
         raise CommitUnknown(
             f"recovering load {load.load_id} of connection {load.connection}",
             f"it is unknown whether its rows are in table {part.table}: {error.found}",
-            remedy="Make the table readable and sync again: that finds out. If it never will be, look for the rows and"
-            f" run `airbyte-proto loads resolve {load.load_id} --as landed` (they are there, its state moves), or"
-            " `--as lost` (they are not, the connector sends them again).",
+            remedy="Make the table readable and sync again: that finds out. If it never will be, look for the rows"
+            f" (`airbyte-proto loads show {load.load_id}` has queries for that) and run `airbyte-proto loads resolve"
+            f" {load.load_id} --as landed` (they are there, its state moves), or `--as lost` (they are not, the"
+            f" connector sends them again). In Dagster, the job resolve_load_{load.connection} does the same.",
             stream=str(part.stream),
         ) from error
 
