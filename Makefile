@@ -80,6 +80,7 @@ bench: setup ## our figures beside those of the peers, as ratios of CPU seconds
 	$(BIN)/python -m bench.rapidbyte
 	$(BIN)/python -m bench.scale.cluster
 	$(BIN)/python -m bench.scale.many
+	$(BIN)/python -m bench.scale.witness
 
 soak: setup kills $(if $(filter docker,$(LAUNCH)),,matrix) ## random kills of real syncs, then the whole crash matrix on Iceberg and Delta (an hour and a half on two cores)
 
