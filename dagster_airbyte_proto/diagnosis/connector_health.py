@@ -50,7 +50,7 @@ class Needs(NamedTuple):
 
     @classmethod
     def of(cls, connections: Sequence[Connection]) -> "Needs":
-        connectors = [each for connection in connections for each in _connectors(connection)]
+        connectors = [each for connection in connections for each in connectors_of(connection)]
         kinds = {each.launch.kind for each in connectors}
         needed = {
             "cluster": any(connection.run_on == "executors" for connection in connections),
@@ -62,7 +62,7 @@ class Needs(NamedTuple):
         return cls("docker" in kinds, is_sandboxed, "npm" in kinds, tuple(name for name in needed if needed[name]))
 
 
-def _connectors(connection: Connection) -> Iterator[Connector]:
+def connectors_of(connection: Connection) -> Iterator[Connector]:
     """All that a run starts: the connector, the destination of a relay, and enrichments."""
     yield connection.connector
     if connection.to is not None:

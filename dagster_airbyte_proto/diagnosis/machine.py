@@ -11,12 +11,14 @@ from sqlalchemy.exc import ArgumentError
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.diagnosis.connector_health import Needs, connector_checks
+from dagster_airbyte_proto.diagnosis.executor_health import cluster_checks, executor_checks
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, fails, findings, ok
 from dagster_airbyte_proto.diagnosis.spark_health import spark_checks
 from dagster_airbyte_proto.diagnosis.storage_health import storage_checks
 from dagster_airbyte_proto.diagnosis.store_health import store_checks
 from dagster_airbyte_proto.masking import Mask, named_secrets
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
 
 _PYTHON = "Python"
 _PLATFORMS = ("Linux", "Darwin")
@@ -34,11 +36,14 @@ def diagnosis(
     A part that is absent fails only if one of the connections needs it. `on_check` gets the name of each part before it
     is tried.
     """
+    engine = Engine(settings)
     checks = [
         HealthCheck(_PYTHON, _python),
         *storage_checks(settings),
         *store_checks(settings),
-        *spark_checks(settings, is_quick=is_quick),
+        *cluster_checks(engine, connections),
+        *spark_checks(engine, is_quick=is_quick),
+        *(() if is_quick else executor_checks(engine, connections)),
         *connector_checks(settings, Needs.of(connections)),
     ]
     return findings(checks, Mask(_secrets(settings)), on_check)

@@ -10,7 +10,6 @@ from urllib.request import Request, urlopen
 
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, Verdict, fails, ok
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.formats import find_format
 from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import (
@@ -27,11 +26,10 @@ _REQUEST_SECONDS = 10.0
 _START_SECONDS = 240.0  # the first start downloads a hundred megabytes
 
 
-def spark_checks(settings: Settings, *, is_quick: bool) -> Sequence[HealthCheck]:
+def spark_checks(engine: Engine, *, is_quick: bool) -> Sequence[HealthCheck]:
     """The checks of Java, jars and Spark. Tables that Spark does not read need none of them."""
-    engine = Engine(settings)
     try:
-        parts = find_format(settings.catalog.format).spark_parts(engine.spark_settings)
+        parts = find_format(engine.settings.catalog.format).spark_parts(engine.spark_settings)
     except ConfigError as error:
         found = [ok(_SPARK, f"not needed: {error.found}")]
         return [HealthCheck(_SPARK, lambda: found)]

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 from uuid import uuid4
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
@@ -41,7 +41,7 @@ def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None
     link = DriverLink(accesses[number], attempt)
     try:
         driver: DriverOfSync = link.stub("driver", DriverOfSync)
-        mismatch = _version_mismatch(accesses[number].version)
+        mismatch = version_mismatch(accesses[number].version)
         if mismatch is not None:  # No error of the task: that would end the job, and the syncs beside it.
             driver.ended(attempt, SyncOutcome(error=as_remote(mismatch)))
             return
@@ -52,7 +52,13 @@ def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None
         link.close()
 
 
-def _version_mismatch(of_driver: str) -> ConfigError | None:
+class SeesFiles(Protocol):
+    """The driver, which says whether it has a file."""
+
+    def sees(self, path: str) -> bool: ...
+
+
+def version_mismatch(of_driver: str) -> ConfigError | None:
     """The error where this package is another one than at the driver: what they say to each other differs."""
     here = package_version()
     if here and of_driver and here != of_driver:
@@ -75,7 +81,7 @@ def _outcome(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: 
 
 def _sync(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int) -> FinishedSync:
     connection = Connection.from_another_process(order.connection)
-    settings = order.settings.at(_home())
+    settings = order.settings.at(executor_home())
     cancel = threading.Event()
     with (
         ProgressSender(driver, cancel) as sender,
@@ -135,28 +141,28 @@ def _prepare_shared(
     def prepare_shared(spec: TableSpec) -> TableTarget:
         target = prepare(spec)._replace(storage=storage)
         if is_local(target.location) and not is_checked.is_set():
-            _check_shared(target, driver)
+            check_shared(Path(target.location), f"staging rows of table {target.name} on an executor", driver)
             is_checked.set()
         return target
 
     return prepare_shared
 
 
-def _check_shared(target: TableTarget, driver: DriverOfSync) -> None:
-    probe = Path(target.location) / f".airbyte-proto-{uuid4().hex}"
-    doing = f"staging rows of table {target.name} on an executor"
+def check_shared(folder: Path, doing: str, driver: SeesFiles) -> None:
+    """Raises ConfigError where a folder cannot be written here, or is another one on the driver."""
+    probe = folder / f".airbyte-proto-{uuid4().hex}"
     remedy = "Put the warehouse on storage that the driver and all executors share, or set run_on: driver."
     try:
-        probe.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         probe.touch()
         is_shared = driver.sees(str(probe))
     except OSError as error:
-        raise ConfigError(doing, f"{probe.parent} cannot be written there: {error.strerror}", remedy=remedy) from error
+        raise ConfigError(doing, f"{folder} cannot be written there: {error.strerror}", remedy=remedy) from error
     finally:
         with suppress(OSError):
             probe.unlink()
     if not is_shared:
-        raise ConfigError(doing, f"{probe.parent} is another folder there than on the driver", remedy=remedy)
+        raise ConfigError(doing, f"{folder} is another folder there than on the driver", remedy=remedy)
 
 
 @contextmanager
@@ -173,7 +179,8 @@ def _environment_with(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _home() -> Path:
+def executor_home() -> Path:
+    """Returns the home folder of this machine, which is made if need be. Raises ConfigError."""
     named = os.environ.get(_HOME_VARIABLE)
     home = Path(named or _CACHE).expanduser()
     try:

@@ -143,6 +143,21 @@ def test_extras_are_looked_for_where_a_named_connection_needs_them(
     assert found["extras"]["remedy"] == "pip install 'dagster_airbyte_proto[rapidbyte,transforms]'"
 
 
+def test_a_master_that_does_not_answer_fails_before_spark_waits_for_it(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as master, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        answering, refusing = (f"127.0.0.1:{each.getsockname()[1]}" for each in (master, taken))
+        verdicts = {}
+        for url in (f"spark://{refusing}", f"spark://{refusing},{answering}", "local[2]"):
+            configure(place, run_on="executors", spark={"spark.master": url})
+            _, found = examine(place, "--quick")
+            verdicts[url] = found["cluster"]["verdict"]
+            assert refusing in found["cluster"]["found"] or url == "local[2]"
+        assert [*verdicts.values()] == ["fails", "ok", "warning"]
+    configure(place, run_on="driver", spark={})
+    assert "cluster" not in examine(place)[1]
+
+
 def test_programs_that_are_not_there_are_warnings(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(place.folder))
     _, found = examine(place)

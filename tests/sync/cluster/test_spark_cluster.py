@@ -109,6 +109,22 @@ def test_a_sync_runs_on_executors_and_goes_on_from_its_state(place: Place) -> No
     assert not any("correct-horse" in text for text in logged)
 
 
+def test_doctor_finds_executors_well_and_says_what_they_lack(place: Place, cluster: SparkCluster) -> None:
+    def found() -> dict[str, dict[str, Any]]:
+        findings = place.run("doctor", str(place.folder / "shop.yaml"))["findings"]
+        return {each["part"]: each for each in findings if each["part"] in ("cluster", "Spark", "executors")}
+
+    well = found()
+    assert {part: each["verdict"] for part, each in well.items()} == dict.fromkeys(
+        ("cluster", "Spark", "executors"), "ok"
+    )
+    bare = Path(sys.base_prefix) / "bin" / "python3"  # Without this package, or what it needs.
+    place.write_settings({**cluster.settings, "spark.pyspark.python": str(bare)})
+    executors = found()["executors"]
+    assert (executors["verdict"], "No module named" in executors["found"]) == ("fails", True), executors
+    assert "Install dagster_airbyte_proto" in executors["remedy"]
+
+
 @pytest.mark.parametrize("place", [True], indirect=True, ids=["hangs"])
 @pytest.mark.parametrize("victim", ["python worker", "executor"])
 def test_a_killed_executor_is_replaced_and_every_row_is_there_once(
