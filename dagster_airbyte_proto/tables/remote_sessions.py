@@ -11,6 +11,8 @@ from dagster_airbyte_proto.errors import ConfigError
 
 REMOTE = "spark.remote"
 """Spark's setting with the URL of a Connect server."""
+TOKEN = "spark.connect.authenticate.token"  # noqa: S105 - the name of a setting
+"""Spark's setting with the token that a Connect server demands of its clients."""
 
 _REMEDY = (
     "Give it a session of this machine or of a cluster: spark.master in the place of spark.remote, or a "

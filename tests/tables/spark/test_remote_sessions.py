@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,8 +16,11 @@ from dagster_airbyte_proto.model import MergeMode
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.push import push
+from dagster_airbyte_proto.tables.connect_client import url_with_token
 from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, find_format, rewinder_of
+from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from tests.support.connect_server import is_possible, run_alone
 
 _REMOTE = {"spark.remote": "sc://127.0.0.1:1"}
 _REFUSED = "the session is one of Spark Connect"
@@ -120,3 +125,60 @@ def test_merges_that_no_statement_makes_are_refused_by_name(tmp_path: Path, iceb
     with Engine(Settings.load(tmp_path, iceberg_settings)) as engine:
         assert MergeMode.EQUALITY_DELETES not in engine.abilities.merges
         assert MergeMode.POSITIONS in engine.abilities.merges
+
+
+@pytest.mark.parametrize("more", ["", "/", "/;user_id=ada", "/;user_id=ada;use_ssl=true"])
+def test_a_token_is_sent_as_the_server_looks_for_it_and_needs_tls_only_where_the_url_does(more: str) -> None:
+    if not is_possible():
+        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    token = "a;b=c d"
+    url = url_with_token({"spark.remote": f"sc://spark:15002{more}", "spark.connect.authenticate.token": token})
+    channel = DefaultChannelBuilder(url)
+    assert channel.endpoint == "spark:15002"
+    assert channel.userId == ("ada" if "ada" in more else None)
+    if channel.use_ssl:
+        assert channel.token == token
+    else:
+        assert (channel.secure, [*channel.metadata()]) == (False, [("authorization", f"Bearer {token}")])
+
+
+def test_a_url_that_cannot_be_read_is_refused_without_its_token() -> None:
+    if not is_possible():
+        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    refused = run_alone(
+        "from dagster_airbyte_proto import SparkSessionResource\n"
+        "token = {'spark.connect.authenticate.token': 'correct-horse'}\n"
+        "SparkSessionResource(remote='sc://:15002', spark_config=token).spark_session"
+    )
+    assert "ConfigError: connecting to Spark" in refused.stderr
+    assert "correct-horse" not in refused.stderr
+
+
+def test_what_a_server_refuses_is_named_by_its_own_words() -> None:
+    if not is_possible():
+        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    grpc: Any = import_module("grpc")  # has no types
+    from pyspark.sql.connect.session import SparkSession as RemoteSparkSession
+
+    def refuse(_request: bytes, call: Any) -> bytes:
+        call.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+        return b""
+
+    class Refusing(grpc.GenericRpcHandler):  # type: ignore[misc]  # its base has no type
+        def service(self, _details: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(refuse)
+
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[Refusing()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    session: Any = RemoteSparkSession.builder.remote(f"sc://127.0.0.1:{port}").create()
+    try:
+        with pytest.raises(ConfigError) as refused:
+            check_catalog(session, "lake")
+    finally:
+        session.client.close()
+        server.stop(None)
+    assert refused.value.found == "no token (UNAUTHENTICATED)"
+    assert "spark.connect.authenticate.token" in refused.value.remedy

@@ -133,9 +133,19 @@ def first_line(error: BaseException) -> str:
     for name, message in reversed(list(_causes(error))):
         if message:
             return f"{_shown(message.strip().splitlines()[0])} ({name.rpartition('.')[2]})"
+    if (refusal := _refusal_of_server(error)) is not None:
+        return _shown(refusal)
     # str() of a Java exception calls the JVM, which has just not answered.
     said = error.errmsg if isinstance(error, Py4JJavaError) else str(error)
     return _shown(said.strip().partition("\n")[0]) or type(error).__name__
+
+
+def _refusal_of_server(error: BaseException) -> str | None:
+    """Returns why a Connect server did not take a request, which pyspark has in the middle of a long text, or None."""
+    call: Any = error.__context__  # gRPC's, which the extra brings
+    if not isinstance(error, PySparkException) or not all(hasattr(call, name) for name in ("code", "details")):
+        return None
+    return f"{str(call.details()).partition(chr(10))[0]} ({call.code().name})"
 
 
 def _shown(message: str) -> str:
