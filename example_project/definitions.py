@@ -34,6 +34,10 @@ STATE = SqlStateStore(url=dg.EnvVar("STATE_URL")) if "STATE_URL" in os.environ e
 CLUSTER = {"spark.master": os.environ["SPARK_MASTER"], "spark.cores.max": "1"} if "SPARK_MASTER" in os.environ else {}
 if "SPARK_SECRET" in os.environ:
     CLUSTER |= {"spark.authenticate": "true", "spark.authenticate.secret": os.environ["SPARK_SECRET"]}
+# Or a server of Spark Connect has the only JVM, and this process is its client.
+CONNECT = os.environ.get("SPARK_REMOTE", "")
+if CONNECT:
+    CLUSTER = {"spark.connect.authenticate.token": dg.EnvVar("SPARK_TOKEN")}
 
 shop = Connection.from_file(HERE / "connections" / "shop.yaml")
 customers = Connection.from_file(HERE / "connections" / "customers.yaml")
@@ -138,7 +142,9 @@ defs = dg.Definitions(
     resources={
         "connector": ConnectorResource(home=str(HOME), state=STATE),
         "io_manager": SparkTableIOManager(
-            spark=SparkSessionResource(warehouse=str(HOME / "warehouse"), spark_config=CLUSTER, short_lived=True)
+            spark=SparkSessionResource(
+                warehouse=str(HOME / "warehouse"), spark_config=CLUSTER, remote=CONNECT, short_lived=True
+            )
         ),
     },
 )

@@ -1,27 +1,32 @@
 """Dagster, Spark and PostgreSQL take what `deploy/` says. Whether its services come up is tried by hand."""
 
+import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psycopg
+import pyspark
 import pytest
 import yaml
 from dagster._core.instance.config import dagster_instance_config
 from dagster._core.workspace.config_schema import process_workspace_config
 
+from dagster_airbyte_proto.tables.spark.session import spark_config
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from tests.support.connect_server import free_port
 from tests.support.postgres import PostgresServer
 from tests.sync.shop import until
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
+TOKEN = "r1ght;t=ken"  # Of characters that mean something in a URL of Spark Connect.
 
 
 def written(name: str) -> dict[str, Any]:
@@ -70,6 +75,29 @@ def test_each_service_has_the_secrets_that_it_needs_and_no_other() -> None:
     }
 
 
+def test_the_connect_server_has_its_token_and_nothing_of_the_database() -> None:
+    override = written("docker-compose.connect.yml")["services"]
+    secrets = {name: set(re.findall(r"\$\{(\w+)", str(service["environment"]))) for name, service in override.items()}
+    assert secrets == {"connect": {"SPARK_SECRET", "SPARK_TOKEN"}, "code": {"SPARK_TOKEN"}}
+    assert override["connect"]["networks"] == ["cluster"]
+    first = written("docker-compose.yml")["services"]
+    assert {key: override["connect"][key] for key in ("image", "build")} == {
+        key: first["code"][key] for key in ("image", "build")
+    }
+    # Runs are clients, so they lose what they needed to submit to the cluster.
+    assert [override["code"]["environment"][name] for name in ("SPARK_MASTER", "SPARK_SECRET")] == ["", ""]
+
+
+@pytest.mark.skipif(not pyspark.__version__.startswith("4.1."), reason="the image has Spark 4.1")
+def test_the_connect_server_has_the_jars_and_the_catalog_of_our_own_sessions() -> None:
+    lines = (DEPLOY / "connect.conf").read_text().splitlines()
+    server = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+    ours = spark_config(SparkSettings("/var/lib/airbyte-proto/warehouse"))
+    assert set(ours["spark.jars.packages"].split(",")) < set(server["spark.jars.packages"].split(","))
+    same = [key for key in ours if key.startswith("spark.sql.") and not key.endswith(".type")]
+    assert {key: server[key] for key in same} == {key: ours[key] for key in same}
+
+
 @pytest.mark.postgres
 def test_the_roles_of_the_database_reach_their_own_and_make_nothing_else(postgres_server: PostgresServer) -> None:
     superuser = postgres_server.conninfo()
@@ -109,35 +137,80 @@ print("seen", secret in subprocess.run(["ps", "axww"], capture_output=True, text
 """
 
 
-def _says(log: Path, text: str) -> bool:
-    return text in log.read_text()
+class LocalCluster:
+    """Services of the compose files as processes of this machine, with the secret `right-one`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._running = folder, ExitStack()
+        self.home = folder / "home"
+        master, connect = free_port(), free_port()
+        self.master, self.connect = f"spark://127.0.0.1:{master}", f"sc://127.0.0.1:{connect}"
+        # In the place of what there is in containers alone: names, ports, and the volume.
+        self._replaced = {
+            "spark://spark:7077": self.master,
+            "--host spark --port 7077": f"--host 127.0.0.1 --port {master}",
+            "sc://connect:15002": self.connect,
+            "port         15002": f"port {connect}",
+            "('connect', 15002)": f"('127.0.0.1', {connect})",
+            "--work-dir /tmp": f"--work-dir {folder}",
+            "/var/lib/airbyte-proto": str(self.home),
+            "deploy/connect.conf": str(folder / "connect.conf"),
+        }
+        (folder / "connect.conf").write_text(self.here((DEPLOY / "connect.conf").read_text()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    def here(self, text: str) -> str:
+        for there, place in self._replaced.items():
+            text = text.replace(there, place)
+        return text
+
+    def environment(self, service: Mapping[str, Any]) -> dict[str, str]:
+        secrets = {"SPARK_SECRET": "right-one", "SPARK_TOKEN": TOKEN}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # its scripts look for a Python with Spark
+        given = {
+            key: re.sub(r"\$\{(\w+)[^}]*\}", lambda found: secrets.get(found[1], "none"), self.here(value))
+            for key, value in service["environment"].items()
+        }
+        return {**os.environ, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1", **given}
+
+    def start(self, name: str, service: Mapping[str, Any], is_up: Callable[[], bool], *more: str) -> None:
+        program, *arguments = shlex.split(self.here(service["command"]))
+        with self.log(name).open("wb") as output:
+            process = subprocess.Popen(
+                [Path(sys.executable).with_name(program), *arguments, *more],
+                stderr=output, stdout=output, env=self.environment(service),
+            )  # fmt: skip
+        self._running.callback(_end, process)
+        until(is_up, f"the service {name} is up")
+
+    def log(self, service: str) -> Path:
+        return self._folder / service
+
+    def is_healthy(self, service: Mapping[str, Any]) -> bool:
+        check = subprocess.run(
+            ["sh", "-c", self.here(service["healthcheck"]["test"])], capture_output=True, check=False
+        )
+        return check.returncode == 0
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """The cluster of the compose file on this machine, with the secret `right-one`."""
-    services, found = written("docker-compose.yml")["services"], socket.create_server(("127.0.0.1", 0))
-    address = f"spark://127.0.0.1:{found.getsockname()[1]}"
-    found.close()
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # its scripts look for a Python with Spark
-    with ExitStack() as stack:
-        for name, is_up in (("spark", "I have been elected leader"), ("worker", "Successfully registered")):
-            words = services[name]["command"].replace("spark://spark:7077", address).replace("--host spark", "")
-            words = words.replace("--work-dir /tmp", f"--work-dir {tmp_path}").replace("--port 7077", "")
-            if name == "spark":
-                words += f" --host 127.0.0.1 --port {address.rpartition(':')[2]}"
-            environment = {**services[name]["environment"], "_SPARK_AUTH_SECRET": "right-one"}
-            program, *arguments = shlex.split(f"{words} --webui-port 0")
-            log = tmp_path / name
-            with log.open("wb") as output:
-                process = subprocess.Popen(
-                    [Path(sys.executable).with_name(program), *arguments], stderr=output, stdout=output,
-                    env={**os.environ, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
-                )  # fmt: skip
-            stack.callback(_end, process)
-            until(partial(_says, log, is_up), f"{is_up} ({name})")
-        assert "REST server" not in (tmp_path / "spark").read_text()
-        yield address
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """The cluster of the compose file."""
+    services = written("docker-compose.yml")["services"]
+    with LocalCluster(tmp_path) as running:
+        for name, words in (("spark", "I have been elected leader"), ("worker", "Successfully registered")):
+            running.start(name, services[name], partial(_says, running.log(name), words), "--webui-port", "0")
+        assert "REST server" not in running.log("spark").read_text()
+        yield running
+
+
+def _says(log: Path, words: str) -> bool:
+    return words in log.read_text()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -151,13 +224,51 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 @pytest.mark.nightly
 @pytest.mark.spark
-def test_the_cluster_works_for_who_has_its_secret_only(cluster: str, tmp_path: Path) -> None:
+def test_the_cluster_works_for_who_has_its_secret_only(cluster: LocalCluster, tmp_path: Path) -> None:
     def count(secret: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-c", _COUNT, str(tmp_path)]
-        told = f"with {cluster} {secret}"
+        told = f"with {cluster.master} {secret}"
         return subprocess.run(command, input=told, capture_output=True, text=True, timeout=120, check=False)
 
     assert count("right-one").stdout == "rows 100\nseen False\n"
     for secret in ("none", "wrong-one"):
         refused = count(secret)
         assert (refused.returncode, refused.stdout) == (1, "")
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_runs_share_a_connect_server_which_takes_who_has_its_token_only(cluster: LocalCluster, tmp_path: Path) -> None:
+    override = written("docker-compose.connect.yml")["services"]
+    code = written("docker-compose.yml")["services"]["code"]
+    environment = {**cluster.environment(code), **cluster.environment(override["code"])}
+    del environment["DAGSTER_POSTGRES_URL"], environment["STATE_URL"]
+    environment |= {"AIRBYTE_PROTO_HOME": str(cluster.home), "JAVA_HOME": "/nowhere", "DAGSTER_HOME": str(tmp_path)}
+    cluster.home.mkdir()
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}")
+    cluster.start("connect", override["connect"], partial(cluster.is_healthy, override["connect"]))
+
+    def run(program: str, *words: str | Path) -> "subprocess.CompletedProcess[str]":
+        command = [Path(sys.executable).with_name(program), *words]
+        folder = DEPLOY.parent
+        return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+
+    # No Java is found there, and so no run can have a JVM.
+    wanted = ("-f", "example_project/definitions.py", "--select", "customers/customers")
+    synced = run("dagster", "asset", "materialize", *wanted)
+    assert synced.returncode == 0, synced.stderr
+
+    def query(**token: str) -> "subprocess.CompletedProcess[str]":
+        settings = tmp_path / "settings.yaml"
+        settings.write_text(json.dumps({"spark": {"spark.remote": cluster.connect, **token}}))
+        sql = "select count(*) from lake.orders.customers"
+        return run("airbyte-proto", "--settings", settings, "query", sql, "--json")
+
+    setting = "spark.connect.authenticate.token"
+    answered = query(**{setting: TOKEN})
+    assert answered.returncode == 0, answered.stderr
+    assert json.loads(answered.stdout)["rows"] == [[20]]
+    for token in ({}, {setting: "another"}):
+        refused = query(**token)
+        assert refused.returncode == 2, refused
+        assert "UNAUTHENTICATED" in refused.stderr and setting in refused.stderr
