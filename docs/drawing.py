@@ -17,13 +17,16 @@ def text(middle: float, line: float, words: str, **attributes: object) -> str:
     return element("text", html.escape(words), x=round(middle), y=round(line), **look)
 
 
-def box(corner: tuple[float, float], size: tuple[float, float], title: str, note: str) -> str:
+def box(
+    corner: tuple[float, float], size: tuple[float, float], title: str, note: str, *, is_dashed: bool = False
+) -> str:
     """A named box with a note below its name."""
     (x, y), (width, height) = corner, size
     middle = x + width / 2
+    look = {**_BOX_LOOK, "fill": "white", "stroke_dasharray": "5 4"} if is_dashed else _BOX_LOOK
     return "".join(
         (
-            element("rect", x=round(x), y=round(y), width=round(width), height=round(height), rx=8, **_BOX_LOOK),
+            element("rect", x=round(x), y=round(y), width=round(width), height=round(height), rx=8, **look),
             text(middle, y + height / 2 - 5, title, font_size=16, font_weight="bold", fill=_INK),
             text(middle, y + height / 2 + 15, note),
         )
@@ -36,6 +39,11 @@ def frame(corner: tuple[float, float], size: tuple[float, float], title: str) ->
     look = {"fill": "none", "stroke": _LINE, "stroke_dasharray": "5 4"}
     outline = element("rect", x=round(x), y=round(y), width=round(width), height=round(height), rx=12, **look)
     return outline + text(x + width / 2, y + 22, title, font_size=14, fill=_INK)
+
+
+def caption(left: float, line: float, words: str) -> str:
+    """A sentence below the picture."""
+    return text(left, line, words, text_anchor="start", font_size=13)
 
 
 def arrow(path: str) -> str:
