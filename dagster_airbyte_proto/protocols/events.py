@@ -144,11 +144,13 @@ class AnalyticsEvent(NamedTuple):
 
 
 class MetricEvent(NamedTuple):
-    """A number that the connector measured. A total adds up over the events of its name."""
+    """A number that the connector measured, in the run of a stream or in none. A total adds up over the events of its
+    name."""
 
     name: str
     value: float
     is_total: bool = False
+    stream: StreamId | None = None
 
 
 class KeptValuesEvent(NamedTuple):

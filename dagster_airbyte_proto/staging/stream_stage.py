@@ -258,7 +258,7 @@ class StreamStage:
         planned, columns = self._stream_files.planned, self._stream_files.columns
         if not planned.transforms:
             return None
-        chain = transform_chain(planned.transforms, self._enrichers, self._transform_states)
+        chain = transform_chain(planned.transforms, self._enrichers, self._transform_states, planned.id)
         return RowTransformer(planned, columns, chain)
 
     def _transformed(self, parsed: ParsedBatch) -> ParsedBatch:

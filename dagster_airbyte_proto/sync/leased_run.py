@@ -174,7 +174,12 @@ def _report(context: SyncContext, plan: SyncPlan, readings: Sequence[StreamReadi
     fatal = [each.fatal for each in readings if each.fatal is not None]
     streams = {
         **{str(planned.id): refused_report(planned, error) for planned, error in plan.refused},
-        **{str(run.planned.id): stream_report(run, context.protocol.states, source.mask) for run in runs},
+        **{
+            str(run.planned.id): stream_report(
+                run, context.protocol.states, source.mask, metrics=context.metrics(run.planned.id)
+            )
+            for run in runs
+        },
     }
     statuses = [stream.status for stream in streams.values()]
     failed = bool(fatal) or any(each.errors or each.exit is None or not each.exit.ended_cleanly for each in pulls)
@@ -213,7 +218,7 @@ def _connector_report(source: Source, pulls: Sequence[Pull]) -> ConnectorReport:
         signal=ended.signal if ended else None,
         errors=tuple(source.mask.text(error) for each in pulls for error in each.errors),
         version=source.identity,
-        metrics={name: value for each in pulls for name, value in each.metrics.items()},
+        metrics=source.metrics.of_run,
     )
 
 

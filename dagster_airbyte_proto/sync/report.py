@@ -40,6 +40,8 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     - `retryable`: the stream failed, and may succeed with nothing changed.
     - `schema_changes` are those that no earlier sync has reported.
     - `version_before` is the version of the connection's states when the sync began: a rollback to it undoes the sync.
+    - `metrics` are those that connectors sent of the stream, by the sender: `source`, `transform NAME`, `destination`.
+      100 names of each, and a count of the metrics of all others.
     """
 
     status: SyncStatus
@@ -68,6 +70,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id: str | None = None
     version_before: int | None = None
     schema_changes: tuple[SchemaChange, ...] = ()
+    metrics: Mapping[str, Mapping[str, float]] = {}
 
     @property
     def refused(self) -> int:
@@ -96,8 +99,8 @@ def sum_of_lines(counts: Sequence[LineCounts]) -> LineCounts:
 
 
 class ConnectorReport(msgspec.Struct, frozen=True):
-    """The end of the connector's process, and the errors and metrics that it sent: of a metric its total, or its last
-    value. Of several processes it has the end of the first one that failed, and the errors of all."""
+    """The end of the source's process, and the errors and metrics that it sent: of a metric its total over all streams,
+    or its last value. Of several processes it has the end of the first one that failed, and the errors of all."""
 
     exit_code: int | None = None
     seconds: float = 0.0

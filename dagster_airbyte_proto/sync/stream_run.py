@@ -1,6 +1,6 @@
 """One stream in one sync, from its plan to its report."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -129,8 +129,16 @@ class StreamRun:
         self.drop_uncommitted()
 
 
-def stream_report(run: StreamRun, states: StateCodec, mask: Mask, *, before_promotion: bool = False) -> StreamReport:
-    """The stream's report at this moment. `before_promotion` it has the state that is about to be saved."""
+def stream_report(
+    run: StreamRun,
+    states: StateCodec,
+    mask: Mask,
+    *,
+    before_promotion: bool = False,
+    metrics: Mapping[str, Mapping[str, float]],
+) -> StreamReport:
+    """The stream's report at this moment, with the metrics that its connectors have sent so far. `before_promotion` it
+    has the state that is about to be saved."""
     outcome = run.outcome
     state = outcome.next_state if before_promotion else outcome.state
     last_commit = outcome.last_commit
@@ -161,6 +169,7 @@ def stream_report(run: StreamRun, states: StateCodec, mask: Mask, *, before_prom
         snapshot_id=last_commit.snapshot_id if last_commit else None,
         version_before=run.version_before,
         schema_changes=run.schema_changes,
+        metrics=metrics,
     )
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import ProgramLaunch, ReplayLaunch
 from dagster_airbyte_proto.loads.batch_folder import BatchFolder
-from dagster_airbyte_proto.model import State
+from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.events import ConfigEvent
@@ -18,6 +18,7 @@ from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.sync.telemetry.sent_metrics import MetricsBySender, SendersOfRun
 from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
 
 
@@ -68,6 +69,11 @@ class SyncContext(NamedTuple):
     def is_replay(self) -> bool:
         """True if the connector's output is that of a recording."""
         return isinstance(self.source.connection.connector.launch, ReplayLaunch)
+
+    def metrics(self, stream: StreamId) -> MetricsBySender:
+        """The metrics that the connectors of the run have sent so far of a stream."""
+        destination = self.destination.metrics if self.destination else None
+        return SendersOfRun(self.enrichers, source=self.source.metrics, destination=destination).of_stream(stream)
 
     def stored_states(self) -> list[State]:
         """The states of the run's partition as they stand in the store."""

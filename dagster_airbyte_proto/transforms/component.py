@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.errors import TransformError
 from dagster_airbyte_proto.loads.load import TransformState
-from dagster_airbyte_proto.model import ComponentSpec
+from dagster_airbyte_proto.model import ComponentSpec, StreamId
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER
 from dagster_airbyte_proto.transforms.filled_types import FILLED_TYPES
 from dagster_airbyte_proto.transforms.transform import Positions, Rows, RowShape, TransformedRows, rejections
@@ -61,7 +61,7 @@ class BatchTransformer(Protocol):
 
     name: str
 
-    def exchange(self, on_error: str, state: TransformState) -> RowExchange:
+    def exchange(self, on_error: str, state: TransformState, stream: StreamId | None) -> RowExchange:
         """Returns the way of a stream's rows. `state` is from before the first of them."""
         ...
 
@@ -70,7 +70,11 @@ class ComponentTransform:
     """Fills columns of the rows of one stream by a component. `states` are from before the first of them."""
 
     def __init__(
-        self, spec: ComponentSpec, transformer: BatchTransformer | None, states: Sequence[TransformState] = ()
+        self,
+        spec: ComponentSpec,
+        transformer: BatchTransformer | None,
+        states: Sequence[TransformState] = (),
+        stream: StreamId | None = None,
     ) -> None:
         self._spec, self._sent, self._passes_numbers = spec, 0, False
         self._exchange: RowExchange | None = None
@@ -78,7 +82,7 @@ class ComponentTransform:
         if transformer is not None:
             before = next((each for each in states if each.transform == transformer.name), None)
             state = before or TransformState(transformer.name)
-            self._exchange = transformer.exchange(spec.on_error, state)
+            self._exchange = transformer.exchange(spec.on_error, state, stream)
 
     @property
     def state(self) -> TransformState:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.loads.load import TransformState
-from dagster_airbyte_proto.model import ComponentSpec, EnrichmentSpec, QuerySpec, TransformSpec
+from dagster_airbyte_proto.model import ComponentSpec, EnrichmentSpec, QuerySpec, StreamId, TransformSpec
 from dagster_airbyte_proto.transforms.component import BatchTransformer, ComponentTransform
 from dagster_airbyte_proto.transforms.enrichment import Enricher, Enrichment
 from dagster_airbyte_proto.transforms.row_query import RowQuery
@@ -20,11 +20,14 @@ NO_ENRICHERS: Enrichers = {}
 
 
 def transform_chain(
-    specs: Sequence[TransformSpec], enrichers: Enrichers = NO_ENRICHERS, states: Sequence[TransformState] = ()
+    specs: Sequence[TransformSpec],
+    enrichers: Enrichers = NO_ENRICHERS,
+    states: Sequence[TransformState] = (),
+    stream: StreamId | None = None,
 ) -> TransformChain:
     """Returns new transforms for one sync of a stream, which go on from these `states`. Without `enrichers` they only
     tell the shape of its rows."""
-    return TransformChain([_transform(spec, enrichers, states) for spec in specs])
+    return TransformChain([_transform(spec, enrichers, states, stream) for spec in specs])
 
 
 def described_transforms(specs: Sequence[TransformSpec]) -> Sequence[Any]:
@@ -52,7 +55,9 @@ def transform_text(spec: TransformSpec) -> str:
     return f"{rules} (on_error: {spec.on_error})"
 
 
-def _transform(spec: TransformSpec, enrichers: Enrichers, states: Sequence[TransformState]) -> Transform:
+def _transform(
+    spec: TransformSpec, enrichers: Enrichers, states: Sequence[TransformState], stream: StreamId | None
+) -> Transform:
     if isinstance(spec, QuerySpec):
         return RowQuery(spec.sql)
     if isinstance(spec, EnrichmentSpec):
@@ -60,5 +65,6 @@ def _transform(spec: TransformSpec, enrichers: Enrichers, states: Sequence[Trans
         return Enrichment(spec, None if isinstance(enricher, BatchTransformer) else enricher)
     if isinstance(spec, ComponentSpec):
         transformer = enrichers.get(spec.number)
-        return ComponentTransform(spec, transformer if isinstance(transformer, BatchTransformer) else None, states)
+        sender = transformer if isinstance(transformer, BatchTransformer) else None
+        return ComponentTransform(spec, sender, states, stream)
     return RowValidation(spec)

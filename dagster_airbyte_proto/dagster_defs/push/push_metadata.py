@@ -33,6 +33,8 @@ class PushMetadata(NamespacedMetadataSet):
     resumed: int | None = None
     rejections: dg.JsonMetadataValue | None = None
 
+    metrics: dg.JsonMetadataValue | None = None
+
     cursor: str | None = None
     delivered_table: str | None = None
     pushed_from: str
@@ -63,6 +65,7 @@ def push_metadata(report: PushReport, pushed: PushedStreamReport, upstream: dg.A
         unknown=pushed.unknown,
         resumed=pushed.resumed or None,
         rejections=dg.JsonMetadataValue(dict(pushed.rejections)) if pushed.rejections else None,
+        metrics=dg.JsonMetadataValue(pushed.metrics) if pushed.metrics else None,
         cursor=pushed.cursor,
         delivered_table=pushed.table,
         pushed_from=pushed.origin,

@@ -41,6 +41,7 @@ class StreamMetadata(NamespacedMetadataSet):
     deleted: int
 
     bytes: int
+    metrics: dg.JsonMetadataValue | None = None
     seconds: float | None = None
     connector: str | None = None
 
@@ -154,6 +155,7 @@ def _texts(report: StreamReport) -> dict[str, Any]:
         "rejections": _counts(report.rejections),
         "ignored_fields": _counts(report.ignored_fields),
         "nulled": _counts(report.nulled),
+        "metrics": dg.JsonMetadataValue(report.metrics) if report.metrics else None,
         "schema_changes": _changes(report),
     }
 

@@ -101,7 +101,6 @@ class InputLine(msgspec.Struct, frozen=True):
 INPUT_LINE = msgspec.json.Decoder(InputLine)
 _LINE = msgspec.json.Decoder(_Line)
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
-_MAX_METRIC_NAME = 200
 
 
 def line(kind: str, **parts: Any) -> bytes:
@@ -204,7 +203,7 @@ def _log(found: _Line, _: StreamId | None) -> Event:
     return LogEvent(_LEVELS[found.level] if 0 <= found.level < len(_LEVELS) else LogLevel.TRACE, found.message)
 
 
-def _metric(found: _Line, _: StreamId | None) -> Event:
+def _metric(found: _Line, stream: StreamId | None) -> Event:
     """A metric: `{"name", "value"}`. The value is a number, or says its type: `{"type": "counter", "value": 3}`."""
     try:
         payload = _OBJECT.decode(found.message)
@@ -219,7 +218,7 @@ def _metric(found: _Line, _: StreamId | None) -> Event:
         number = inf
     if not isinstance(name, str) or not isfinite(number):
         return AnalyticsEvent("metric", found.message)
-    return MetricEvent(name[:_MAX_METRIC_NAME], number, kind == "counter")
+    return MetricEvent(name, number, kind == "counter", stream)
 
 
 def _rejected(found: _Line, stream: StreamId | None) -> Event:

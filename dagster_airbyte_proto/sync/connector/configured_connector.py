@@ -13,8 +13,8 @@ from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredC
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
 from dagster_airbyte_proto.masking import Mask, secret_values
-from dagster_airbyte_proto.model import Catalog
-from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, ConfigEvent, SpecEvent
+from dagster_airbyte_proto.model import Catalog, StreamId
+from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, ConfigEvent, MetricEvent, SpecEvent
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache, CachedAnswer
 from dagster_airbyte_proto.sync.connector.config_check import check_config
 from dagster_airbyte_proto.sync.connector.connector_config import ConnectorConfig
@@ -26,6 +26,7 @@ from dagster_airbyte_proto.sync.connector.queries import (
     query_connector,
 )
 from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.telemetry.sent_metrics import SentMetrics
 
 _MAX_TEXTS = 20
 _STAYS = "It is not kept: the config of before stays in use."
@@ -59,6 +60,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
         self.log = log
         self.notes: list[str] = []
         self.warnings: list[str] = []
+        self.metrics = SentMetrics()
         log.set_mask(self.mask, self)
 
     @property
@@ -160,6 +162,11 @@ class ConfiguredConnector(Generic[AnyConversation]):
     def warn(self, text: str) -> None:
         """Writes a warning to the log, for the report of the run too."""
         self._collect(self.warnings, "WARN", text)
+
+    def take_metric(self, event: MetricEvent, stream: StreamId | None) -> None:
+        """Writes a metric to the log, and keeps it for the report of the run."""
+        self.log.write("DEBUG", repr(event))
+        self.metrics.add(event._replace(name=self.mask.text(event.name)), stream)
 
     def _collect(self, texts: list[str], level: str, text: str) -> None:
         self.log.write(level, text)

@@ -20,6 +20,7 @@ from dagster_airbyte_proto.protocols.events import (
     Event,
     FailureKind,
     LogEvent,
+    MetricEvent,
     PlainLine,
     UnknownEvent,
 )
@@ -134,6 +135,8 @@ def _dispatch(events: Iterable[Event], answer_type: type[Answer], listener: Quer
         elif isinstance(event, UnknownEvent):
             unreadable.append(event)
             log.write("WARN", f"a message {event.kind} was skipped: {event.reason}")
+        elif isinstance(event, MetricEvent):
+            log.write("DEBUG", repr(event))
         elif isinstance(event, PlainLine):
             log.write("DEBUG", event.line.decode(errors="replace")[:4000])
     configs.take_newest()

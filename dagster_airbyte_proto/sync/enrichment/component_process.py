@@ -14,6 +14,7 @@ import pyarrow as pa
 from dagster_airbyte_proto.encoding.arrow_frames import arrow_frame
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformCancelled
 from dagster_airbyte_proto.launchers.process import RunningConnector
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.destination import Echo, RejectedRecord
 from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, MetricEvent, StateEvent
 from dagster_airbyte_proto.protocols.rapidbyte import transform as protocol
@@ -42,7 +43,7 @@ def check_component(connector: Destination, doing: str) -> None:
 
 
 class ComponentProcess:
-    """A running transform. Its replies to one batch have at most `max_bytes`.
+    """A running transform of the rows of a stream. Its replies to one batch have at most `max_bytes`.
 
     `kept` are the values that it keeps, by scope, `checkpoint` is its last one, both as far as it has said.
     """
@@ -52,10 +53,11 @@ class ComponentProcess:
         connector: Destination,
         running: RunningConnector,
         cancel: threading.Event | None = None,
+        stream: StreamId | None = None,
         *,
         max_bytes: int = _MAX_BYTES,
     ) -> None:
-        self._connector, self._running, self._cancel = connector, running, cancel
+        self._connector, self._running, self._cancel, self._stream = connector, running, cancel, stream
         self._demux, self._max_bytes = BatchDemux(), max_bytes
         self._batches: list[pa.RecordBatch] = []
         self._rejected: dict[int, str] = {}
@@ -160,7 +162,7 @@ class ComponentProcess:
         elif isinstance(found, Echo):
             self.kept = found.kept or self.kept
         elif isinstance(found, MetricEvent):
-            self._connector.log.write("DEBUG", repr(found))
+            self._connector.take_metric(found, self._stream)
         elif isinstance(found, LogEvent):
             self._connector.log.write(found.level, found.message)
 

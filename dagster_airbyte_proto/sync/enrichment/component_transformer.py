@@ -22,10 +22,12 @@ import pyarrow as pa
 from dagster_airbyte_proto.encoding.arrow_frames import as_sent, stream_columns
 from dagster_airbyte_proto.errors import ConnectorError, TransformError
 from dagster_airbyte_proto.loads.load import TransformState
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.destination import StreamColumn
 from dagster_airbyte_proto.protocols.rapidbyte import transform as protocol
 from dagster_airbyte_proto.sync.enrichment.component_process import TRANSFORMING, ComponentProcess
 from dagster_airbyte_proto.sync.push.push_context import Destination
+from dagster_airbyte_proto.sync.telemetry.sent_metrics import SentMetrics
 from dagster_airbyte_proto.transforms.component import ComponentReplies, row_numbers
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER
 
@@ -54,8 +56,12 @@ class ComponentTransformer:
         """The values for no stream that are new, by scope."""
         return _changed(self._shared_before, self.shared)
 
-    def exchange(self, on_error: str, state: TransformState) -> "ComponentExchange":
-        return ComponentExchange(self, on_error, state)
+    @property
+    def metrics(self) -> SentMetrics:
+        return self.connector.metrics
+
+    def exchange(self, on_error: str, state: TransformState, stream: StreamId | None = None) -> "ComponentExchange":
+        return ComponentExchange(self, on_error, state, stream)
 
     def started(self, exchange: "ComponentExchange", columns: Sequence[StreamColumn]) -> ComponentProcess:
         """Starts a process for an exchange, from its state. Others that have waited longest end theirs."""
@@ -65,7 +71,8 @@ class ComponentTransformer:
         kept = protocol.KeptByTransform(state.checkpoint, state.values, self.shared)
         config = self.connector.config.current
         invocation = protocol.invocation(config, columns, exchange.on_error, kept)
-        process = ComponentProcess(self.connector, self.connector.connector.launch(invocation, {}), self._cancel)
+        running = self.connector.connector.launch(invocation, {})
+        process = ComponentProcess(self.connector, running, self._cancel, exchange.stream)
         self._living.append(exchange)
         return process
 
@@ -85,8 +92,10 @@ class ComponentTransformer:
 class ComponentExchange:
     """The way of one stream's rows through a component, from process to process. `state` is that after them."""
 
-    def __init__(self, transformer: ComponentTransformer, on_error: str, state: TransformState) -> None:
-        self.on_error, self.state = on_error, state
+    def __init__(
+        self, transformer: ComponentTransformer, on_error: str, state: TransformState, stream: StreamId | None = None
+    ) -> None:
+        self.on_error, self.state, self.stream = on_error, state, stream
         self._transformer = transformer
         self._process: ComponentProcess | None = None
         self._columns: tuple[StreamColumn, ...] = ()

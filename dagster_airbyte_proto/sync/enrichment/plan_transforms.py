@@ -34,12 +34,13 @@ _TRANSFORMED = "transformed-"
 class PushTransforms(NamedTuple):
     """The transforms of one pushed stream. `given` are the fields before them, `keys` those of its key."""
 
+    stream: StreamId
     specs: Sequence[TransformSpec]
     given: pa.Schema
     keys: Sequence[str]
     enrichers: Enrichers = NO_ENRICHERS
 
-    def fields(self, stream: StreamId) -> tuple[pa.Schema, Mapping[str, str]]:
+    def fields(self) -> tuple[pa.Schema, Mapping[str, str]]:
         """Returns the fields that the destination gets, and the fields that they are passed on from.
 
         Raises ConfigError for a transform that does not fit, and for one that does not pass on the key.
@@ -47,14 +48,14 @@ class PushTransforms(NamedTuple):
         try:
             shape = transform_chain(self.specs).shape(self._shape)
         except ConfigError as error:
-            raise ConfigError(error.doing, error.found, remedy=error.remedy, stream=str(stream)) from error
+            raise ConfigError(error.doing, error.found, remedy=error.remedy, stream=str(self.stream)) from error
         for key in self.keys:
             if shape.passed_on.get(key) != key:
                 raise ConfigError(
                     "planning the transforms of a push",
                     f"{key} is part of the key, and they do not pass it on",
                     remedy=f"Select {key} as it is.",
-                    stream=str(stream),
+                    stream=str(self.stream),
                 )
         fields = [
             self.given.field(source).with_name(field.name) if (source := shape.passed_on.get(field.name)) else field
@@ -67,7 +68,8 @@ class PushTransforms(NamedTuple):
 
         Returns the states of the transforms after them; `states` are from before.
         """
-        chain, place = transform_chain(self.specs, self.enrichers, states), StagingFolder.at(folder, storage)
+        chain = transform_chain(self.specs, self.enrichers, states, self.stream)
+        place = StagingFolder.at(folder, storage)
         passed_on = chain.shape(self._shape).passed_on
         with raising_staging_error("transform the rows of a push", folder):
             entries = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
@@ -134,10 +136,10 @@ class PushTransforms(NamedTuple):
 
 
 def transforms_of(
-    options: PushOptions, specs: Sequence[TransformSpec], given: pa.Schema, enrichers: Enrichers
+    stream: StreamId, options: PushOptions, specs: Sequence[TransformSpec], given: pa.Schema, enrichers: Enrichers
 ) -> PushTransforms | None:
     """Returns the transforms of a pushed stream; None without any."""
-    return PushTransforms(specs, given, options.key or (), enrichers) if specs else None
+    return PushTransforms(stream, specs, given, options.key or (), enrichers) if specs else None
 
 
 def _reasons_left_out(found: TransformedRows, rows: int) -> dict[int, str]:

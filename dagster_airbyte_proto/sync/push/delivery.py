@@ -69,7 +69,7 @@ class ProcessDelivery:
         self._stream = stream
         self._acks = Acknowledgements(plan.plan_id, 0)
         self._rejected_records = RejectedRecords(rules, stream.keys)
-        self._output = DestinationOutput(context.destination, self._acks, self._rejected_records)
+        self._output = DestinationOutput(context.destination, plan.stream, self._acks, self._rejected_records)
         self._encoder = StreamEncoder(self._protocol, stream, rules)
         self._noted_at = 0.0
         self._has_ended_well = False

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.destination import Echo, RejectedRecord, StreamResult
 from dagster_airbyte_proto.protocols.events import (
@@ -25,11 +26,12 @@ _MAX_LINE_BYTES = 64 << 20
 class ConnectorOutput:
     """The output of one process, line by line: its words go to the log, all else is for the caller.
 
-    `read` says what a line means. `error` is the first error that the connector reported.
+    `read` says what a line means, and metrics are those of `stream`. `error` is the first error that the connector
+    reported.
     """
 
-    def __init__(self, connector: Destination, read: Callable[[bytes], object]) -> None:
-        self._log, self._read = connector.log, read
+    def __init__(self, connector: Destination, read: Callable[[bytes], object], stream: StreamId | None = None) -> None:
+        self._connector, self._log, self._read, self._stream = connector, connector.log, read, stream
         self._unfinished = b""
         self._skipped: Counter[str] = Counter()
         self.error: str | None = None
@@ -69,7 +71,7 @@ class ConnectorOutput:
             elif isinstance(found, LogEvent):
                 self._log.write(found.level, found.message)
             elif isinstance(found, MetricEvent):
-                self._log.write("DEBUG", repr(found))
+                self._connector.take_metric(found, self._stream)
             elif isinstance(found, PlainLine):
                 self._log.write("DEBUG", found.line.decode(errors="replace")[:4000])
             elif isinstance(found, UnknownEvent):
@@ -91,10 +93,16 @@ class DestinationOutput:
     """The output of one process of a destination. `result` is its last word on its rows, and `has_records` says that it
     wrote records itself."""
 
-    def __init__(self, destination: Destination, acknowledgements: Acknowledgements, rejected: RejectedRecords) -> None:
+    def __init__(
+        self,
+        destination: Destination,
+        stream: StreamId,
+        acknowledgements: Acknowledgements,
+        rejected: RejectedRecords,
+    ) -> None:
         self._destination, self._rejected = destination, rejected
         self._acknowledgements = acknowledgements
-        self._output = ConnectorOutput(destination, destination.protocol.reply)
+        self._output = ConnectorOutput(destination, destination.protocol.reply, stream)
         self.result: StreamResult | None = None
         self.has_records = False
         self.kept: Mapping[str, Mapping[str, str]] = {}

@@ -77,9 +77,9 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
     fields = context.engine.planner.fields(query)
     _check_names(stream, fields)
     specs = context.delivery.connection.transforms_of(stream)
-    transforms = transforms_of(options, specs, fields, context.enrichers)
+    transforms = transforms_of(stream, options, specs, fields, context.enrichers)
     if transforms is not None:
-        fields, _ = transforms.fields(stream)
+        fields, _ = transforms.fields()
         _check_names(stream, fields)
     query = query._replace(fingerprint=_fingerprint(options, fields, specs))
     if options.changes_by not in BY_KEY:

@@ -50,15 +50,15 @@ def push_stream(context: PushContext, stream: StreamId, options: PushOptions) ->
     """Pushes one stream and returns its report. Raises ProtoError for what goes wrong before its delivery."""
     origin = open_origin(context, stream, options)
     report = _pushed(context, stream, options, origin)
-    return msgspec.structs.replace(report, fields=_origins(context, stream, origin))
+    return msgspec.structs.replace(report, fields=_origins(context, origin))
 
 
-def _origins(context: PushContext, stream: StreamId, origin: PushOrigin) -> Mapping[str, PushedField]:
+def _origins(context: PushContext, origin: PushOrigin) -> Mapping[str, PushedField]:
     """The fields with the columns that they come from; of one that a transform made, nobody knows them."""
     if origin.transforms is None:
         return field_origins(context.engine.planner, origin.query, origin.fields)
     given = field_origins(context.engine.planner, origin.query, origin.transforms.given)
-    _, passed_on = origin.transforms.fields(stream)
+    _, passed_on = origin.transforms.fields()
     return {
         field.name: given[passed_on[field.name]] if field.name in passed_on else PushedField(column_type(field.type))
         for field in origin.fields

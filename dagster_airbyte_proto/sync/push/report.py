@@ -25,6 +25,8 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
     - `unknown` rows were sent and not acknowledged. `resumed` of the plan were acknowledged by runs before.
     - `cursor` is the greatest value of the cursor column up to which rows were planned. `fields` are those that the
       destination gets.
+    - `metrics` are those that connectors sent of the stream, as in the report of a sync: of a `destination`, of a
+      `transform NAME`.
     """
 
     status: SyncStatus
@@ -44,6 +46,7 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
     table: str | None = None
     cursor: str | None = None
     fields: Mapping[str, PushedField] = {}
+    metrics: Mapping[str, Mapping[str, float]] = {}
 
 
 class PushReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,13 @@ def committed_streams(context: SyncContext, plan: SyncPlan, prepared: PreparedSy
             yield CommittedStream(
                 stream,
                 run.planned.table,
-                stream_report(run, context.protocol.states, context.source.mask, before_promotion=True),
+                stream_report(
+                    run,
+                    context.protocol.states,
+                    context.source.mask,
+                    before_promotion=True,
+                    metrics=context.metrics(stream),
+                ),
                 last.load.load_id if last and stream in parts else None,
                 parts.get(stream),
                 context.source.identity,

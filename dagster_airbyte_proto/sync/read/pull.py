@@ -92,7 +92,6 @@ class Pull:
         self.lines = LineCounts()
         self.errors: list[str] = []
         self.warnings: list[str] = []
-        self.metrics: dict[str, float] = {}
         self.kept: Mapping[str, Mapping[str, str]] = {}
         self.met_shared_state = False
         self.was_cancelled = False
@@ -214,11 +213,12 @@ class Pull:
             self._on_rejected(event)
         elif isinstance(event, KeptValuesEvent):
             self.kept = event.values
-        elif isinstance(event, EstimateEvent | AnalyticsEvent | MetricEvent):
+        elif isinstance(event, EstimateEvent | AnalyticsEvent):
             self.lines.trace += 1
             self._log.write("DEBUG", repr(event))
-            if isinstance(event, MetricEvent):
-                self._add_metric(event)
+        elif isinstance(event, MetricEvent):
+            self.lines.trace += 1
+            self._context.source.take_metric(event, event.stream)
         elif isinstance(event, ConfigEvent):
             self.lines.other += 1
             self._configs.receive(event)
@@ -295,11 +295,6 @@ class Pull:
             self._scheduler.provide_targets()
             self._scheduler.count_bytes(len(lines))
             self._scheduler.poll()
-
-    def _add_metric(self, event: MetricEvent) -> None:
-        if event.name in self.metrics or len(self.metrics) < MAX_NAMES:
-            before = self.metrics.get(event.name, 0.0) if event.is_total else 0.0
-            self.metrics[event.name] = before + event.value
 
     def _on_rejected(self, event: RejectedRecordEvent) -> None:
         self._log.write("WARN", f"stream {event.stream}: the connector rejected a record: {event.reason}")

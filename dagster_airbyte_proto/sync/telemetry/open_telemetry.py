@@ -22,10 +22,12 @@ from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushRepor
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run_options import ProgressListener
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity
+from dagster_airbyte_proto.sync.telemetry.sent_metrics import MetricsBySender
 from dagster_airbyte_proto.sync.telemetry.stream_metrics import StreamMetrics
 
 _SCOPE = "dagster_airbyte_proto"
 CONNECTION, STREAM, STATUS = "airbyte_proto.connection", "airbyte_proto.stream", "airbyte_proto.status"
+SENDER, METRIC = "airbyte_proto.sender", "airbyte_proto.metric"
 _SYNC_BUCKETS = (1, 5, 15, 60, 300, 900, 3600, 14400)
 _COMMIT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 
@@ -40,6 +42,7 @@ _NULLED = _METER.create_counter("airbyte_proto.nulled", "{value}", "Values that 
 _RETRIES = _METER.create_counter("airbyte_proto.retries", "{retry}", "Streams that a retry of a run read again")
 _RECOVERED = _METER.create_counter("airbyte_proto.recovered", "{load}", "Loads of dead runs that were ended")
 _LAG = _METER.create_gauge("airbyte_proto.commit.lag", "s", "Time for which rows have been waiting for a commit")
+_SENT = _METER.create_gauge("airbyte_proto.connector.metric", "", "Metrics that connectors sent in their last run")
 _COMPLETED = _METER.create_gauge("airbyte_proto.completed", "s", "Unix time at which the stream was last complete")
 _SYNC_SECONDS = _METER.create_histogram(
     "airbyte_proto.sync.duration", "s", "Duration of syncs", explicit_bucket_boundaries_advisory=_SYNC_BUCKETS
@@ -159,6 +162,7 @@ class _OpenTelemetryMeter:
             _REJECTED.add(max(0, stream.refused - stream.uncommitted), attributes)
             _UNKNOWN.set(stream.unknown, attributes)
             _NULLED.add(sum(stream.nulled.values()), attributes)
+            self._sent(name, stream.metrics)
             if stream.status is SyncStatus.COMPLETE:
                 _COMPLETED.set(time.time(), attributes)
 
@@ -167,10 +171,17 @@ class _OpenTelemetryMeter:
         for name, stream in report.streams.items():
             attributes = self._attributes(name)
             _PUSHED.add(stream.acknowledged, attributes)
+            self._sent(name, stream.metrics)
             _REJECTED.add(stream.rejected, attributes)
             _UNKNOWN.set(stream.unknown, attributes)
             if stream.status is SyncStatus.COMPLETE:
                 _COMPLETED.set(time.time(), attributes)
+
+    def _sent(self, stream: str, metrics: MetricsBySender) -> None:
+        """A counter too is a gauge: a connector may send one name as both, and an instrument is either."""
+        for sender, values in metrics.items():
+            for name, value in values.items():
+                _SENT.set(value, {**self._attributes(stream), SENDER: sender, METRIC: name})
 
     def _add(self, counter: metrics.Counter, count: int, stream: StreamId) -> None:
         with suppress(Exception):

@@ -55,6 +55,29 @@ def test_batches_go_from_component_to_component(place: Place) -> None:
     assert [pa.types.is_timestamp(schema.field("at").type) for schema in schemas] == [True]
 
 
+def test_metrics_are_told_apart_by_their_senders(place: Place) -> None:
+    """Each of the three sends one of the same name."""
+    counted = '{"name":"pages","value":{"type":"counter","value":%d}}'
+    (place.folder / "transform.wasm").write_bytes(guests.built("transform").read_bytes())
+    step = {
+        "connector": {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "transform.wasm"}},
+        "config": {"script": f"metric {counted % 10};tally"},
+        "columns": {"name": "string"},
+    }
+    file = _from_component(
+        place, to=_to_component(place, metric=counted % 100), streams=["users"], transforms=[step, step]
+    )
+    written = json.loads(Path(file).read_text())
+    written["config"]["script_users"] = f"metric {counted % 1};ipc first;metric {counted % 1};{checkpoint(3)}"
+    Path(file).write_text(json.dumps(written))
+    assert place.json("sync", file)["streams"]["users"]["metrics"] == {
+        "source": {"pages": 2.0},
+        "transform tests/scripted": {"pages": 10.0},
+        "transform tests/scripted#2": {"pages": 10.0},
+        "destination": {"pages": 100.0},
+    }
+
+
 def test_a_cursor_waits_for_the_checkpoint_of_the_destination(place: Place) -> None:
     to = _to_component(place, fault="silent")
     report = place.json("sync", _from_component(place, to=to, streams={"users": {"write": "append_dedup"}}), code=1)

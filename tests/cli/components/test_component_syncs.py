@@ -205,8 +205,18 @@ def test_metrics_are_in_the_report(place: Place) -> None:
         '{"name":"lag","value":5.5}',
     ]
     script = ";".join(f"metric {each}" for each in (*counted, counted[0], '{"name":"odd","value":"x"}', "[]"))
-    report = place.json("sync", _connect(place, script_orders=script), "--streams", "orders")
-    assert report["connector"]["metrics"] == {"pages": 4.0, "lag": 5.5}
+    report = place.json("sync", _connect(place, script_orders=script, script_users=f"metric {counted[0]}"))
+    assert report["connector"]["metrics"] == {"pages": 6.0, "lag": 5.5}
+    assert report["streams"]["orders"]["metrics"] == {"source": {"pages": 4.0, "lag": 5.5}}
+    assert report["streams"]["users"]["metrics"] == {"source": {"pages": 2.0}}
+
+
+def test_no_secret_is_the_name_of_a_metric(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "hunter2-the-password")
+    name = "x" * 190 + "hunter2-the-password"
+    metric = json.dumps({"name": name, "value": 1}, separators=(",", ":"))
+    report = place.json("sync", _connect(place, script_orders=f"metric {metric}", password="${env:SHOP_PASSWORD}"))
+    assert report["streams"]["orders"]["metrics"] == {"source": {"x" * 190 + "***": 1.0}}
 
 
 def test_a_broken_batch_fails_its_stream_alone(place: Place) -> None:

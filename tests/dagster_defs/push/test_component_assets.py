@@ -16,7 +16,8 @@ pytestmark = pytest.mark.nightly
 
 def test_a_component_gets_the_rows_of_the_table(quick_folder: Path, dagster_instance: dg.DagsterInstance) -> None:
     table = ComponentTable(quick_folder)
-    table.config |= {"record": '{"id": 3}', "failed": "1"}
+    metric = '{"name":"batches","value":{"type":"counter","value":1}}'
+    table.config |= {"record": '{"id": 3}', "failed": "1", "metric": metric}
     people = [person(number) for number in range(12)]
     table.fill(people)
     assets = build_push_assets(Connection.from_file(table.connection_file()))
@@ -34,4 +35,5 @@ def test_a_component_gets_the_rows_of_the_table(quick_folder: Path, dagster_inst
         "rejected": 1,
         "unknown": 0,
     }
+    assert found["airbyte_proto/metrics"] == {"destination": {"batches": 3.0}}
     assert table.received() == people

@@ -21,9 +21,13 @@ from tests.sync.test_sync import two
 pytestmark = pytest.mark.everyday("test_state_rejected_records_and_transforms_go_on_from_run_to_run")
 
 _SCRIPT = (
+    'metric {"name":"pages","value":2};'
     f'!ipc first;!dlq users {{"id":8}} bad data;!{checkpoint(3)};'
     f"?get 1 page;?ipc second;?{checkpoint(5)};put 1 page s;{checkpoint(5)}"
 )
+
+
+_SEEN = '{"name":"seen","value":1}'
 
 
 def _component(place: Path, role: str) -> dict[str, Any]:
@@ -36,7 +40,7 @@ def _component(place: Path, role: str) -> dict[str, Any]:
 def _prepared(runs: OpenRuns, **more: Any) -> Runs:
     shop = runs()
     folder = shop.place.folder
-    transform = {"connector": _component(folder, "transform"), "config": {"script": "tally"}}
+    transform = {"connector": _component(folder, "transform"), "config": {"script": f"metric {_SEEN};tally"}}
     shop.place.more |= {
         "connector": _component(folder, "source"),
         "config": {**CONFIG, "script_users": _SCRIPT},
@@ -62,6 +66,10 @@ def test_state_rejected_records_and_transforms_go_on_from_run_to_run(runs: OpenR
         assert run.succeeded, run.failures
         metadata = run.metadata("users")
         assert (metadata["airbyte_proto/emitted"], metadata["airbyte_proto/committed"]) == (emitted, committed)
+        assert metadata["airbyte_proto/metrics"] == {
+            "source": {"pages": 2.0},
+            "transform tests/scripted": {"seen": 1.0},
+        }
         assert _counted(shop) == [str(position)]
     tables = FolderTables(shop.place.home / "warehouse")
     assert tables.rows(TableName("shop", "users")).num_rows == 5

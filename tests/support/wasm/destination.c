@@ -1,7 +1,8 @@
 // A destination for tests, in freestanding C: it writes the Arrow batches that it gets into a file of the first folder
 // that it was granted, and takes a checkpoint after so many rows. Each run has a file of its own: 0.arrow, 1.arrow, …
 //
-// Config: keeps ("yes": it keeps its rows in each scope, and says what it kept before); commit_rows; failed (rows that it says failed); record (a record that it rejects, shown as it stands);
+// Config: keeps ("yes": it keeps its rows in each scope, and says what it kept before); commit_rows; metric (sent for
+// each batch); failed (rows that it says failed); record (a record that it rejects, shown as it stands);
 // fault (error, trap, spin, silent: no checkpoints; liar: a checkpoint of too many rows), at the row fault_at, and only
 // the first time if `once` is "yes"; category, scope, retryable, safe, backoff, commit: those of its error.
 #include "guest.h"
@@ -87,7 +88,7 @@ EXPORT("run") void *run(u64 session, u32 phase, const char *ctx, u32 ctx_n, u32 
     u32 folder = directory(), file = 0;
     for (u64 number = 0; !created(folder, joined(number_text(number), TEXT(".arrow")), &file); number++) {}
     u64 rows = 0, in = 0, size = 0, batches = 0, every = value(TEXT("commit_rows")), at = value(TEXT("fault_at"));
-    text fault = member(config, TEXT("fault")), record = member(config, TEXT("record"));
+    text fault = member(config, TEXT("fault")), record = member(config, TEXT("record")), counted = member(config, TEXT("metric"));
     log_text(2, ctx, ctx_n);
     int keeps = says(TEXT("keeps"), TEXT("yes"));
     for (u32 scope = 0; keeps && scope < 3; scope++) {
@@ -113,6 +114,7 @@ EXPORT("run") void *run(u64 session, u32 phase, const char *ctx, u32 ctx_n, u32 
         size += length;
         batches++;
         frame_drop(handle);
+        if (counted.p) metric(counted.p, counted.n, r);
         if (record.p) {
             emit_dlq_record("s", 1, record.p, record.n, "it has no home", 14, "data", 4, r);
             record.p = 0;

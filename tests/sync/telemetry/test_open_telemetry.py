@@ -22,6 +22,7 @@ from dagster_airbyte_proto.sync.telemetry.open_telemetry import OpenTelemetry
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity
 from tests.sync.conftest import OpenShop
 from tests.sync.push.pushed_table import PushedTable, person
+from tests.sync.push.rapidbyte.component_table import ComponentTable
 from tests.sync.relay.relayed_shop import RelayedShop
 from tests.sync.telemetry.conftest import Sdk
 
@@ -49,13 +50,17 @@ class Collected:
         return {key: value - before.get(key, 0) for key, value in now.items() if value != before.get(key, 0)}
 
     def _points(self) -> dict[str, dict[str, float]]:
-        data = self._reader.get_metrics_data()
         return {
             metric.name: {_key(point.attributes or {}): _value(point) for point in metric.data.data_points}
-            for resource in (data.resource_metrics if data else ())
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
+            for metric in _metrics_of(self._reader)
         }
+
+
+def _metrics_of(reader: InMemoryMetricReader) -> Iterator[Any]:
+    data = reader.get_metrics_data()
+    for resource in data.resource_metrics if data else ():
+        for scope in resource.scope_metrics:
+            yield from scope.metrics
 
 
 def _key(attributes: Mapping[str, Any]) -> str:
@@ -171,6 +176,21 @@ def test_rows_of_which_nobody_knows_and_values_that_do_not_fit_are_metrics(
     shop().sync_of({"streams": {"users": {"rows": rows, "properties": properties}}})
     assert collected.metric("airbyte_proto.unknown")["contacts"] == 5
     assert collected.metric("airbyte_proto.nulled") == {"users": 1}
+
+
+def test_what_a_component_measures_is_a_metric_with_its_sender(quick_folder: Path, sdk: Sdk) -> None:
+    table = ComponentTable(quick_folder)
+    table.config["metric"] = '{"name":"batches","value":{"type":"counter","value":3}}'
+    table.fill([person(1)])
+    assert table.run().status is SyncStatus.COMPLETE
+    found = [
+        (dict(point.attributes or {}), _value(point))
+        for metric in _metrics_of(sdk.metrics)
+        if metric.name == "airbyte_proto.connector.metric"
+        for point in metric.data.data_points
+    ]
+    named = {"connection": "crm", "stream": "contacts", "sender": "destination", "metric": "batches"}
+    assert found == [({f"airbyte_proto.{name}": value for name, value in named.items()}, 3.0)]
 
 
 def test_a_push_that_fails_has_a_span_with_an_error_and_no_text_of_it(quick_folder: Path, collected: Collected) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
+from tests.support.wasm import guests
 from tests.sync.push.pushed_table import person
 from tests.sync.push.rapidbyte.component_table import ComponentTable
 
@@ -55,6 +56,23 @@ def test_rows_arrive_as_arrow_with_equal_values(quick_folder: Path) -> None:
     # Nothing new: no component is started.
     assert table.contacts().sent == 0
     assert len(table.batches()) == 1
+
+
+def test_metrics_of_transforms_and_of_the_destination_are_in_the_report(quick_folder: Path) -> None:
+    table = ComponentTable(quick_folder)
+    transform = {"kind": "wasm", "path": str(guests.built("transform"))}
+    step = {
+        "connector": {"protocol": "rapidbyte", "launch": transform},
+        "config": {"script": 'metric {"name":"seen","value":7};tally'},
+        "columns": {"name": "string"},
+    }
+    table.options["transforms"] = [step]
+    table.config["metric"] = '{"name":"seen","value":{"type":"counter","value":1}}'
+    table.fill(_PEOPLE)
+    sent = {"transform tests/scripted": {"seen": 7.0}, "destination": {"seen": 5.0}}
+    assert table.contacts().metrics == sent
+    # Of a run that sends nothing there are none.
+    assert table.contacts().metrics == {}
 
 
 def test_its_context_names_mode_key_and_columns(quick_folder: Path) -> None:
