@@ -17,7 +17,13 @@ _PIPELINE: dict[str, Any] = {
         "config": {"host": "db.internal", "password": "${PG_PASSWORD}", "ports": ["${PORT}"]},
         "streams": [
             {"name": "users", "sync_mode": "incremental", "cursor_field": "updated_at", "columns": ["id", "email"]},
-            {"name": "orders", "sync_mode": "cdc", "primary_key": "order_id", "partition_key": "day"},
+            {
+                "name": "orders",
+                "sync_mode": "cdc",
+                "cursor_field": "lsn",
+                "primary_key": "order_id",
+                "partition_key": "day",
+            },
         ],
         "permissions": {"network": {"allowed_hosts": ["db.internal"]}, "fs": {"allowed_preopens": []}},
         "limits": {"max_memory": "128mb", "timeout_seconds": 60},
@@ -78,6 +84,7 @@ def test_each_part_becomes_its_own_or_is_named() -> None:
     for named in (
         "state",
         "source.streams.orders.partition_key",
+        "source.streams.orders.cursor_field",
         "destination.schema_evolution.renamed_column",
         "resources.compression",
     ):

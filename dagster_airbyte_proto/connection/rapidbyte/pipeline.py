@@ -119,7 +119,9 @@ class _Import:
             if not isinstance(stream, Mapping) or not stream.get("name"):
                 raise self._fault(f"source.streams.{number} has no name", "Give it one.")
             place = f"source.streams.{stream['name']}"
-            self._leave(stream, _OF_STREAM, f"{place}.")
+            # Of changes the place in the log is the cursor: with one in the connection they would be read by that.
+            cursor = None if stream.get("sync_mode") == "cdc" else stream.get("cursor_field")
+            self._leave(stream, _OF_STREAM if cursor else _OF_STREAM - {"cursor_field"}, f"{place}.")
             read = _READS.get(str(stream.get("sync_mode", "full_refresh")))
             key = stream.get("primary_key") or destination.get("primary_key")
             yield (
@@ -127,7 +129,7 @@ class _Import:
                 {
                     **({"read": read} if read else {}),
                     "write": write,
-                    **({"cursor": stream["cursor_field"]} if stream.get("cursor_field") else {}),
+                    **({"cursor": cursor} if cursor else {}),
                     **({"primary_key": [key] if isinstance(key, str) else list(key)} if key else {}),
                     **({"select": list(stream["columns"])} if stream.get("columns") else {}),
                 },

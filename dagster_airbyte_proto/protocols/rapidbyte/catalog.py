@@ -6,6 +6,7 @@ from typing import Any
 
 from dagster_airbyte_proto.model import Catalog, FieldPath, ReadMode, Stream, StreamId
 from dagster_airbyte_proto.protocols.catalog_json import parse_streams
+from dagster_airbyte_proto.protocols.rapidbyte.changes import CDC
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import schema_columns
 from dagster_airbyte_proto.protocols.raw_json import members
 
@@ -56,7 +57,7 @@ def _stream(fields: Mapping[str, Any], raw: bytes) -> Stream | None:
         primary_key=_key(fields.get("source_defined_primary_key")),
         cursor=(cursor,) if isinstance(cursor, str) and cursor else (),
         is_cursor_fixed=isinstance(cursor, str) and bool(cursor),
-        supports_log_replication="cdc" in supported,
+        supports_log_replication=CDC in supported,
         raw=raw,
     )
 
@@ -67,7 +68,7 @@ def _schema(column: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _read_modes(supported: list[Any]) -> tuple[ReadMode, ...]:
     found = tuple(mode for mode in ReadMode if mode.value in supported)
-    if "cdc" in supported and ReadMode.INCREMENTAL not in found:
+    if CDC in supported and ReadMode.INCREMENTAL not in found:
         found = (*found, ReadMode.INCREMENTAL)
     return found or (ReadMode.FULL_REFRESH,)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from dagster_airbyte_proto.model import PlannedStream, PushMode, ReadMode, SchemaPolicy, State
 from dagster_airbyte_proto.protocols.destination import PushedStream
+from dagster_airbyte_proto.protocols.rapidbyte.changes import CDC, sends_changes
 from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_of
 from dagster_airbyte_proto.protocols.raw_json import MemberError, value
 
@@ -118,7 +119,7 @@ def stream_context(
         "stream_name": planned.id.name,
         "source_stream_name": planned.id.name,
         "schema": {"format": "columns", "data": columns},
-        "sync_mode": _sync_mode(planned, declared),
+        "sync_mode": CDC if sends_changes(planned) else planned.read.value,
         "limits": {**_LIMITS, "checkpoint_interval_bytes": hints.checkpoint_bytes},
         "policies": hints.policies.context(planned.schema_policy),
         **_cursor_info(planned, columns, state),
@@ -166,13 +167,6 @@ def schema_columns(stream: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _name(column: Mapping[str, Any]) -> str:
     name = column.get("name")
     return name if isinstance(name, str) else ""
-
-
-def _sync_mode(planned: PlannedStream, declared: Mapping[str, Any]) -> str:
-    modes = declared.get("supported_sync_modes")
-    if planned.read is ReadMode.INCREMENTAL and not planned.cursor and isinstance(modes, list) and "cdc" in modes:
-        return "cdc"
-    return planned.read.value
 
 
 def _cursor_info(planned: PlannedStream, columns: list[Mapping[str, Any]], state: State | None) -> Mapping[str, Any]:

@@ -12,16 +12,31 @@ catalog has it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.protocols.rapidbyte.changes import DELETE, DELETED_AT, OPERATION
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import SourcePolicies
 
+NEW, REMOVED, NULLABILITY, TYPE = "new_column", "removed_column", "nullability_change", "type_change"
+DIFFERENCES: Mapping[str, str] = MappingProxyType(
+    {
+        NEW: "new",
+        REMOVED: "not there",
+        NULLABILITY: "null in some rows, and never was",
+        TYPE: "of another type",
+    }
+)
+"""What a column is that differs from the schema, by the kind of difference."""
 _DOING = "reading an Arrow batch"
+_KNOWN = ("insert", "update", DELETE, None)
+_OPERATIONS = "It has to be insert, update or delete; null is a row that is there."
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -69,6 +84,7 @@ class BatchPolicy:
     """The policy for the batches of one stream, and for the records that its connector rejects.
 
     `columns` are those of its schema; without any, all batches pass. `fields` are the only ones that were to be sent.
+    Of a stream that `sends_changes`, deleted rows are marked as those of other sources are.
     """
 
     def __init__(
@@ -77,10 +93,13 @@ class BatchPolicy:
         columns: Sequence[Mapping[str, Any]],
         policies: SourcePolicies,
         fields: frozenset[str] | None = None,
+        *,
+        sends_changes: bool = False,
     ) -> None:
         self._stream, self._policies = stream, policies
         self._columns = {str(each["name"]): each for each in columns}
         self._wanted = [name for name in self._columns if fields is None or name in fields]
+        self._sends_changes = sends_changes
 
     def check_rejected(self, reason: str) -> None:
         """Raises ConnectorError where a record that the connector rejects has to fail the stream."""
@@ -92,29 +111,53 @@ class BatchPolicy:
                 stream=self._stream,
             )
 
+    def differences(self, batch: pa.RecordBatch) -> Mapping[str, Sequence[str]]:
+        """Returns the columns in which a batch differs from the schema, by the kind of difference."""
+        if not self._columns:
+            return {}
+        names = [name for name in batch.schema.names if not self._is_operation(name)]
+        known, there = [name for name in names if name in self._columns], self._rows_that_are_there(batch)
+        return {
+            NEW: [name for name in names if name not in self._columns],
+            REMOVED: [name for name in self._wanted if name not in names],
+            NULLABILITY: [name for name in known if self._is_never_null(name) and there.column(name).null_count],
+            TYPE: [name for name in known if not self._has_its_type(name, batch.schema.field(name).type)],
+        }
+
     def applied(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the batch as it may be staged. Raises ConnectorError where the stream has to fail."""
         if not self._columns:
             return batch
-        names = batch.schema.names
-        self._check("new_column", "new", [name for name in names if name not in self._columns])
-        self._check("removed_column", "not there", [name for name in self._wanted if name not in names])
-        known = [name for name in names if name in self._columns]
-        nulls = [name for name in known if self._is_never_null(name) and batch.column(name).null_count]
-        self._check("nullability_change", "null in some rows, and never was", nulls)
-        changed = [name for name in known if not self._has_its_type(name, batch.schema.field(name).type)]
-        self._check("type_change", "of another type", changed)
+        differences = self.differences(batch)
+        for difference, found in differences.items():
+            self._check(difference, found)
         if self._policies.evolution.type_change == "null":
-            for name in changed:
+            for name in differences.get(TYPE, ()):
                 # Not nulls of its own type: a value that is there and does not fit has an entry in the row's changes.
-                batch = batch.set_column(names.index(name), name, _unfit(batch.column(name)))
-        return batch
+                batch = batch.set_column(batch.schema.names.index(name), name, _unfit(batch.column(name)))
+        if not (self._sends_changes and OPERATION in batch.schema.names):
+            return batch
+        operations = batch.column(OPERATION)
+        if self._is_operation(OPERATION):
+            batch = batch.drop_columns([OPERATION])
+        return _with_deletions(batch, operations)
 
-    def _check(self, difference: str, what: str, found: Sequence[str]) -> None:
+    def _rows_that_are_there(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the batch without its deleted rows, of which a source may know the key alone."""
+        if not self._sends_changes or OPERATION not in batch.schema.names or not _is_text(batch.column(OPERATION).type):
+            return batch
+        return batch.filter(pc.fill_null(pc.not_equal(batch.column(OPERATION), DELETE), True))
+
+    def _is_operation(self, name: str) -> bool:
+        """True for a column that is the connector's word on each row, and none of its values."""
+        return name == OPERATION and self._sends_changes and name not in self._columns
+
+    def _check(self, difference: str, found: Sequence[str]) -> None:
         if found and getattr(self._policies.evolution, difference) == "fail":
             raise ConnectorError(
                 _DOING,
-                f"column {', '.join(sorted(found)[:20])} is {what}, and schema_evolution says {difference}: fail",
+                f"column {', '.join(sorted(found)[:20])} is {DIFFERENCES[difference]}, and schema_evolution says"
+                f" {difference}: fail",
                 remedy="Run `airbyte-proto discover --save` if that is right, or give another answer.",
                 stream=self._stream,
             )
@@ -126,6 +169,22 @@ class BatchPolicy:
         matches = _MATCHES.get(str(self._columns[name].get("data_type")))
         value = kind.value_type if types.is_dictionary(kind) else kind
         return matches is None or types.is_null(kind) or bool(matches(value))
+
+
+def _with_deletions(batch: pa.RecordBatch, operations: pa.Array) -> pa.RecordBatch:
+    """Returns the batch with the time of now where a row is deleted, and null in all others."""
+    if DELETED_AT in batch.schema.names:
+        return batch
+    if types.is_dictionary(operations.type):
+        operations = operations.dictionary_decode()
+    if not _is_text(operations.type):
+        raise ConnectorError(_DOING, f"column {OPERATION} is {operations.type}, and no text", remedy=_OPERATIONS)
+    operations = operations.cast(pa.string())
+    if not pc.all(pc.is_in(operations, pa.array(_KNOWN, pa.string()))).as_py():
+        raise ConnectorError(_DOING, f"column {OPERATION} has another word in some rows", remedy=_OPERATIONS)
+    now = pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC"))
+    times = pc.if_else(pc.fill_null(pc.equal(operations, DELETE), False), now, pa.scalar(None, now.type))
+    return batch.append_column(DELETED_AT, times)
 
 
 def _unfit(array: pa.Array) -> pa.Array:

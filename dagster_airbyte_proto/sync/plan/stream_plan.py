@@ -35,6 +35,7 @@ from dagster_airbyte_proto.model import (
     TypeChoices,
     WriteMode,
 )
+from dagster_airbyte_proto.protocols.rapidbyte.changes import with_deletions
 from dagster_airbyte_proto.schema.names import (
     MAX_TABLE_NAME_BYTES,
     case_folded,
@@ -285,6 +286,7 @@ def _planned_stream(
         naming=connection.destination.names,
         transforms=connection.transforms_of(stream.id),
     )
+    planned = with_deletions(planned) if connection.connector.protocol == "rapidbyte" else planned
     return planned if connection.to is None else relayed_stream(connection, planned, options)
 
 
@@ -308,14 +310,16 @@ def _read_mode(connection: Connection, stream: Stream, options: StreamOptions) -
             found = f"read: incremental with write: {options.write} would leave only the newest rows in the table"
             raise _plan_error(connection, stream, found, "Use read: full_refresh, or write: append_dedup")
         if not _can_read_incrementally(stream, options) and not stream.supports_log_replication:
-            why = "offers no incremental read" if not _is_incremental(stream) else "has no cursor of its own"
+            is_offered = ReadMode.INCREMENTAL in stream.read_modes
+            why = "has no cursor of its own" if is_offered else "offers no incremental read"
             found = f"read: incremental, but the source {why}"
             raise _plan_error(connection, stream, found, "Use read: full_refresh, or name a cursor")
     if options.read is not None:
         return options.read
-    if options.write in REPLACING or not _can_read_incrementally(stream, options):
-        return ReadMode.FULL_REFRESH
-    return ReadMode.INCREMENTAL
+    only_changes = stream.supports_log_replication and stream.read_modes == (ReadMode.INCREMENTAL,)
+    if options.write not in REPLACING and (only_changes or _can_read_incrementally(stream, options)):
+        return ReadMode.INCREMENTAL
+    return ReadMode.FULL_REFRESH
 
 
 def _write_mode(stream: Stream, options: StreamOptions, read: ReadMode) -> WriteMode:
@@ -326,12 +330,8 @@ def _write_mode(stream: Stream, options: StreamOptions, read: ReadMode) -> Write
     return WriteMode.APPEND_DEDUP if options.primary_key or stream.primary_key else WriteMode.APPEND
 
 
-def _is_incremental(stream: Stream) -> bool:
-    return ReadMode.INCREMENTAL in stream.read_modes
-
-
 def _can_read_incrementally(stream: Stream, options: StreamOptions) -> bool:
-    return _is_incremental(stream) and (stream.is_cursor_fixed or bool(_cursor(stream, options)))
+    return ReadMode.INCREMENTAL in stream.read_modes and (stream.is_cursor_fixed or bool(_cursor(stream, options)))
 
 
 def _cursor(stream: Stream, options: StreamOptions) -> FieldPath:

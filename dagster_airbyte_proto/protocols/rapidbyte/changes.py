@@ -1,0 +1,54 @@
+"""Streams of which a source sends the changes (`sync_mode: cdc`): which these are, and how a deleted row looks.
+
+Version 4 has no word for a deleted row. Two forms are known, and both become ours:
+
+- `_rb_op`, a column that the schema of `discover` does not have. Rapidbyte's own source of PostgreSQL sends it with
+  `insert`, `update` or `delete`, and of a deleted row little more than its key.
+- `_ab_cdc_deleted_at`, a column of the schema that has a value in deleted rows alone.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.model import PlannedStream, ReadMode
+from dagster_airbyte_proto.protocols.raw_json import MemberError, value
+
+OPERATION, DELETE = "_rb_op", "delete"
+DELETED_AT = "_ab_cdc_deleted_at"
+CDC = "cdc"
+_TIME: Mapping[str, Any] = {
+    "type": ["null", "string"],
+    "format": "date-time",
+    "airbyte_type": "timestamp_with_timezone",
+}
+
+
+def sends_changes(planned: PlannedStream) -> bool:
+    """True if the stream is read by `cdc`: incrementally, and by no cursor that the user or the source has chosen for
+    an incremental read."""
+    if planned.read is not ReadMode.INCREMENTAL or not planned.stream.supports_log_replication:
+        return False
+    return not planned.cursor or ReadMode.INCREMENTAL.value not in _supported_modes(planned.stream.raw)
+
+
+def with_deletions(planned: PlannedStream) -> PlannedStream:
+    """Returns the stream, as if it declared the column that marks deleted rows where it is read by `cdc`."""
+    stream, shaping = planned.stream, planned.shaping
+    properties = stream.json_schema.get("properties") or {}
+    if not properties or DELETED_AT in properties or not sends_changes(planned):
+        return planned
+    if shaping is not None and shaping.select:
+        shaping = msgspec.structs.replace(shaping, select=(*shaping.select, (DELETED_AT,)))
+    schema = {**stream.json_schema, "properties": {**properties, DELETED_AT: _TIME}}
+    return msgspec.structs.replace(planned, stream=msgspec.structs.replace(stream, json_schema=schema), shaping=shaping)
+
+
+def _supported_modes(raw: bytes) -> list[Any]:
+    try:
+        found = value(raw)
+    except MemberError:
+        return []
+    modes = found.get("supported_sync_modes") if isinstance(found, dict) else None
+    return modes if isinstance(modes, list) else []

@@ -1,0 +1,180 @@
+"""Sources that send changes (`cdc`): all rows first, then what was inserted, updated and deleted since."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.testing import crash_points
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
+from tests.cli.components.test_component_syncs import ipc
+from tests.cli.conftest import Place, until
+from tests.support.wasm import guests
+
+pytestmark = pytest.mark.everyday(
+    "test_changed_rows_are_upserted_and_deleted_ones_are_removed",
+    "test_a_cursor_moves_with_its_rows_alone",
+    "test_after_a_kill_each_change_is_there_once[load.announced:1]",
+)
+
+_TYPES = {"id": "Int64", "name": "Utf8"}
+_ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
+_CHANGES = _ROWS.append(pa.field("_rb_op", pa.string()))
+_FIRST = [("insert", 1, "a"), ("insert", 2, "b"), ("insert", 3, "c")]
+_SECOND = [
+    ("update", 2, "B"),
+    ("delete", 3, None),
+    ("insert", 4, "d"),
+    ("update", 4, "D"),
+    ("insert", 5, "e"),
+    ("delete", 5, None),
+]
+_LANDED = {1: "a", 2: "B", 4: "D"}
+
+
+def _changes(found: Sequence[tuple[str | None, int, str | None]]) -> str:
+    return ipc([{"id": number, "name": name, "_rb_op": operation} for operation, number, name in found], _CHANGES)
+
+
+def _position(lsn: str) -> str:
+    payload = {"id": 1, "kind": "source", "cursor_field": "lsn", "cursor_value": {"type": "lsn", "value": lsn}}
+    return f"checkpoint 0 {json.dumps(payload)}"
+
+
+_SCRIPT = f"context;!ipc first;!{_position('0/10')};?ipc second;?{_position('0/20')}"
+
+
+def _connect(
+    place: Place, script: str = _SCRIPT, users: dict[str, Any] | None = None, *, strict: bool = False, **config: Any
+) -> str:
+    (place.folder / "source.wasm").write_bytes(guests.built().read_bytes())
+    columns = [{"name": name, "data_type": kind, "nullable": False} for name, kind in _TYPES.items()]
+    stream = {
+        "name": "users",
+        "schema": {"format": "columns", "data": columns},
+        "supported_sync_modes": ["full_refresh", "cdc"],
+        "source_defined_primary_key": ["id"],
+        **config.pop("stream", {}),
+    }
+    config = {
+        "catalog": {"streams": [stream]},
+        "first": _changes(_FIRST),
+        "second": _changes(_SECOND),
+        "script_users": script,
+        **config,
+    }
+    connector = {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "source.wasm"}}
+    streams = {"users": {"read": "incremental"} if users is None else users}
+    # A deleted row has nulls where none may be, and its word on itself is no column of the stream.
+    evolution = {"new_column": "fail", "nullability_change": "fail"} if strict else {}
+    return place.connect({}, connector=connector, config=config, streams=streams, schema_evolution=evolution)
+
+
+def _table(place: Place) -> dict[int, str]:
+    rows = FolderTables(place.folder / ".airbyte-proto" / "warehouse").rows(TableName("shop", "users")).to_pylist()
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {row["id"]: row["name"] for row in rows}
+
+
+def _lsn(place: Place) -> str:
+    (stored,) = place.json("state", "show", "shop", "users")["states"]
+    found: str = stored["state"]["cursor_value"]["value"]
+    return found
+
+
+def test_changed_rows_are_upserted_and_deleted_ones_are_removed(place: Place) -> None:
+    file = _connect(place, strict=True)
+    log = place.run("sync", file, "--verbose").err
+    assert '"sync_mode":"cdc"' in log and '"cursor_info"' not in log
+    assert (_table(place), _lsn(place)) == ({1: "a", 2: "b", 3: "c"}, "0/10")
+
+    shown = place.run("sync", file, "--verbose", "--json")
+    users = shown.json["streams"]["users"]
+    assert (users["status"], users["committed"], users["deleted"], users["ignored_fields"]) == ("complete", 6, 2, {})
+    assert re.search(r'"cursor_info":\{"cursor_field":"lsn","cursor_type":"lsn","last_value":.*?"0/10"', shown.err)
+    assert (_table(place), _lsn(place)) == (_LANDED, "0/20")
+
+
+def test_a_cursor_moves_with_its_rows_alone(place: Place) -> None:
+    place.json("sync", _connect(place))
+    for ending in ("trap", f"{_position('0/20')};trap"):
+        # Rows without a checkpoint behind them do not land; a checkpoint lands with those before it.
+        report = place.json("sync", _connect(place, f"ipc second;{ending}"), code=1)
+        is_covered = ending != "trap"
+        assert report["streams"]["users"]["committed"] == (6 if is_covered else 0)
+        expected = (_LANDED, "0/20") if is_covered else ({1: "a", 2: "b", 3: "c"}, "0/10")
+        assert (_table(place), _lsn(place)) == expected
+
+
+@pytest.mark.parametrize("point", ["load.announced:1", "table.committed:1", "load.promoted:1"])
+def test_after_a_kill_each_change_is_there_once(place: Place, point: str, tmp_path: Path) -> None:
+    Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")
+    file = _connect(place)
+    assert place.run("sync", file).code == 0
+    died = subprocess.run(
+        [*crash_points.command(point, tmp_path / "points"), "sync", file], cwd=place.folder, check=False
+    )
+    assert died.returncode == -signal.SIGKILL
+    until(lambda: place.run("sync", file, "--json").code == 0)  # The dead run's lease has to run out first.
+    assert (_table(place), _lsn(place)) == (_LANDED, "0/20")
+
+
+def test_a_column_of_its_own_marks_deleted_rows_too(place: Place) -> None:
+    columns = {"id": "Int64", "name": "Utf8", "_ab_cdc_deleted_at": "Utf8"}
+    stream = {"schema": [{"name": name, "data_type": kind, "nullable": True} for name, kind in columns.items()]}
+    schema = _ROWS.append(pa.field("_ab_cdc_deleted_at", pa.string()))
+    changes = [{"id": 2, "name": "B"}, {"id": 3, "_ab_cdc_deleted_at": "2026-01-02"}]
+    file = _connect(place, stream=stream, second=ipc(changes, schema))
+    place.json("sync", file)
+    assert place.json("sync", file)["streams"]["users"]["deleted"] == 1
+    assert _table(place) == {1: "a", 2: "B"}
+
+
+def test_a_deleted_row_is_marked_where_it_is_to_stay(place: Place) -> None:
+    file = _connect(place, users={"read": "incremental", "write": "soft_delete"})
+    for _ in range(2):
+        place.json("sync", file)
+    rows = FolderTables(place.folder / ".airbyte-proto" / "warehouse").rows(TableName("shop", "users")).to_pylist()
+    deleted = {row["id"]: row["_ab_cdc_deleted_at"] is not None for row in rows}
+    assert deleted == {1: False, 2: False, 3: True, 4: False, 5: True}
+
+
+@pytest.mark.parametrize(
+    ("stream", "users", "mode"),
+    [
+        ({"supported_sync_modes": ["cdc"]}, {}, "cdc"),
+        # Its own cursor is for the mode that it offers.
+        ({"supported_sync_modes": ["cdc"], "source_defined_cursor": "id"}, {}, "cdc"),
+        ({"supported_sync_modes": ["full_refresh", "incremental", "cdc"]}, {"read": "incremental"}, "cdc"),
+        (
+            {"supported_sync_modes": ["full_refresh", "incremental", "cdc"]},
+            {"read": "incremental", "cursor": "id"},
+            "incremental",
+        ),
+        ({}, {}, "full_refresh"),
+    ],
+)
+def test_it_is_read_by_the_mode_that_is_offered_and_chosen(
+    place: Place, stream: dict[str, Any], users: dict[str, Any], mode: str
+) -> None:
+    shown = place.run("sync", _connect(place, "context;ipc first", users, stream=stream), "--verbose")
+    assert (shown.code, f'"sync_mode":"{mode}"' in shown.err) == (0, True), shown.err
+
+
+@pytest.mark.parametrize(("operation", "found"), [("truncate", "another word"), (7, "is int64, and no text")])
+def test_an_operation_that_nobody_knows_fails_the_stream(place: Place, operation: Any, found: str) -> None:
+    kind = pa.string() if isinstance(operation, str) else pa.int64()
+    batch = ipc([{"id": 2, "_rb_op": operation}], _ROWS.append(pa.field("_rb_op", kind)))
+    report = place.json("sync", _connect(place, first=batch), code=1)
+    assert found in report["streams"]["users"]["error"]
+    # By another mode it is a column like others, which the schema lacks.
+    users = place.json("sync", _connect(place, first=batch, users={"read": "full_refresh"}))["streams"]["users"]
+    assert (users["committed"], users["ignored_fields"]) == (1, {"_rb_op": 1})
