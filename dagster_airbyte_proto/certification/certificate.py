@@ -7,12 +7,17 @@ from dagster_airbyte_proto.certification.evidence import Evidence, Step
 from dagster_airbyte_proto.certification.gathering import gather
 from dagster_airbyte_proto.certification.rule import JudgedRule, Outcome, Rule, judged
 from dagster_airbyte_proto.certification.rules.airbyte import AIRBYTE_RULES
+from dagster_airbyte_proto.certification.rules.rapidbyte import RAPIDBYTE_RULES
 from dagster_airbyte_proto.certification.rules.singer import SINGER_RULES
 from dagster_airbyte_proto.certification.watching.watched_source import Gathering
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.sync.engine import Engine
 
-_RULES: Mapping[str, Sequence[Rule]] = {"airbyte": AIRBYTE_RULES, "singer": SINGER_RULES}
+_RULES: Mapping[str, Sequence[Rule]] = {
+    "airbyte": AIRBYTE_RULES,
+    "singer": SINGER_RULES,
+    "rapidbyte": RAPIDBYTE_RULES,
+}
 
 
 class Measures(NamedTuple):

@@ -20,7 +20,6 @@ from dagster_airbyte_proto.certification.reads.read_series import ReadSeries
 from dagster_airbyte_proto.certification.watching.secret_watch import SecretWatch, WatchedLog
 from dagster_airbyte_proto.certification.watching.watched_source import Gathering, WatchedSource
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.masking import Mask, named_secrets, secret_values
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.protocols.conversation import encode_config
@@ -39,9 +38,6 @@ def gather(engine: Engine, connection: Connection, options: Gathering) -> Eviden
         return WatchedLog(folder, run_id, watch=watch, on_line=on_line)
 
     with opened_source(engine, connection, on_line=options.on_line, new_log=new_log) as source:
-        if source.protocol.sends_batches:
-            found = "its connector sends Arrow batches, and the rules are about lines of JSON"
-            raise ConfigError(f"certifying connection {connection.name}", found, remedy="Run `airbyte-proto check`.")
         started_at = time.monotonic()
         watched = WatchedSource(source, watch, options)
         evidence = _gathered(watched)

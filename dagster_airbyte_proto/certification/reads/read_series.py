@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dagster_airbyte_proto.certification.evidence import Reply
+from dagster_airbyte_proto.certification.reads.batch_reading import BatchCollector
 from dagster_airbyte_proto.certification.reads.read_evidence import ReadEvidence
 from dagster_airbyte_proto.certification.reads.reading import RecordCollector, run_read
 from dagster_airbyte_proto.certification.reads.resumption import Continuation, merged_states, middle_state
@@ -13,6 +14,7 @@ from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.model import Catalog, State
 from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams, with_generations
+from dagster_airbyte_proto.sync.read.batch_policies import batch_policy
 
 _DOING = "reading"
 
@@ -90,11 +92,19 @@ class ReadSeries:
     ) -> ReadEvidence:
         source = self._watched.source
         request = self._request(states)
-        collector = RecordCollector(source.protocol, request, self._watched.watch, source.try_rewritten_config)
+        collector = self._collector(request)
         connector = source.connector.launch(source.protocol.read(request))
         assert isinstance(connector, WatchedConnector), "it is launched by the watched launcher"
         seconds = self._watched.options.bounds.read_seconds
         return run_read(connector, collector, request, timeout_seconds=seconds, is_enough=is_enough)
+
+    def _collector(self, request: ReadRequest) -> RecordCollector:
+        source, watch = self._watched.source, self._watched.watch
+        if not source.protocol.sends_batches:
+            return RecordCollector(source.protocol, request, watch, source.try_rewritten_config)
+        found = {planned.id: batch_policy(source.connection, planned, None) for planned in request.streams}
+        policies = {stream: each for stream, each in found.items() if each is not None}
+        return BatchCollector(source.protocol, request, watch, source.try_rewritten_config, policies)
 
     def _request(self, states: tuple[State, ...]) -> ReadRequest:
         source, catalog = self._watched.source, self._discover.required

@@ -75,7 +75,7 @@ class RecordCollector:
         may_leak = self._watch.mask.data(block) != block
         for line in block.split(b"\n"):
             self.lines += 1
-            self._take(line + b"\n", may_leak=may_leak)
+            self._take_line(line + b"\n", may_leak=may_leak)
             yield
 
     def finish(self) -> None:
@@ -84,7 +84,8 @@ class RecordCollector:
             for _ in self.feed(b"\n"):
                 pass
 
-    def _take(self, line: bytes, *, may_leak: bool) -> None:
+    def _take_line(self, line: bytes, *, may_leak: bool) -> None:
+        """Takes a line, which has been counted."""
         event = self._protocol.event(line)
         if may_leak and not isinstance(event, ConfigEvent):  # A new config has secrets by its nature.
             self._watch.look(line.decode(errors="replace").rstrip(), f"line {self.lines} of stdout")
@@ -127,18 +128,22 @@ class RecordCollector:
         if not isinstance(data, dict):
             self.unreadable.add(self.lines, f"stream {stream}: its data is no object")
             return
+        self._take_data(stream, data)
+        records, fit = self.streams[stream], self._fits.get(stream)
+        if fit is None:
+            self.without_schema.add(self.lines, f"stream {stream}")
+            return
+        for field, fault, found in fit.misfits(data):
+            records.misfits.setdefault(f"{field}: {fault}", OddLines()).add(self.lines, f"{stream}.{field} is {found}")
+
+    def _take_data(self, stream: StreamId, data: Mapping[str, Any]) -> None:
+        """Takes the values of one record."""
         records, planned = self.streams[stream], self._planned[stream]
         self._unstated[stream] += 1
         # Missing and null mean the same.
         records.contents.append(_hash({name: item for name, item in data.items() if item is not None}))
         self._note_key(records, planned, data)
         self._note_cursor(records, planned, data)
-        fit = self._fits.get(stream)
-        if fit is None:
-            self.without_schema.add(self.lines, f"stream {stream}")
-            return
-        for field, fault, found in fit.misfits(data):
-            records.misfits.setdefault(f"{field}: {fault}", OddLines()).add(self.lines, f"{stream}.{field} is {found}")
 
     def _note_key(self, records: StreamRecords, planned: PlannedStream, data: Mapping[str, Any]) -> None:
         paths = planned.primary_key or planned.stream.primary_key

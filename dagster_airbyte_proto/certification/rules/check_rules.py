@@ -15,15 +15,24 @@ def check_succeeds(evidence: Evidence) -> Ruling:
 
 
 def check_refuses_bad_configs(evidence: Evidence) -> Ruling:
+    return _refusal_ruling(evidence, host_has_schema=False)
+
+
+def schema_or_check_refuses_bad_configs(evidence: Evidence) -> Ruling:
+    """The host holds a config to its schema before a component gets it: what that refuses need not be refused twice."""
+    return _refusal_ruling(evidence, host_has_schema=True)
+
+
+def _refusal_ruling(evidence: Evidence, *, host_has_schema: bool) -> Ruling:
     evidence.check.required  # noqa: B018 - nothing follows from a check that refuses the good config by a crash
     if evidence.check.answer is not None and not evidence.check.answer.succeeded:
         return cannot_tell("it refuses the good config too")
     if not evidence.bad_checks:
         return cannot_tell(_why_no_bad_checks(evidence))
     accepted = [each for each in evidence.bad_checks if each.reply.answer and each.reply.answer.succeeded]
-    broken = [each for each in accepted if each.bad.is_certain]
-    if broken:
-        return Ruling(Outcome.BROKEN, f"the check succeeded {_words(broken)}", _samples(broken))
+    certain = [each for each in accepted if each.bad.is_certain]
+    if certain and not host_has_schema:
+        return Ruling(Outcome.BROKEN, f"the check succeeded {_words(certain)}", _samples(certain))
     silent = [each for each in evidence.bad_checks if each.reply.answer is None and not is_hung(each.reply)]
     if silent:
         found = f"the connector ended {_words(silent)} without a verdict"
@@ -31,9 +40,11 @@ def check_refuses_bad_configs(evidence: Evidence) -> Ruling:
             Outcome.WARNING, found, _samples(silent), remedy="Answer with a failed verdict and a message for the user."
         )
     refused = [each for each in evidence.bad_checks if each.reply.answer and not each.reply.answer.succeeded]
-    if accepted and not refused:
+    if accepted and not (refused or certain):
         return cannot_tell(f"the check succeeded {_words(accepted)}, and the spec allows it")
-    return holds(f"the check failed {_words(refused)}") if refused else cannot_tell("no check of a bad config ended")
+    met = [f"the check failed {_words(refused)}"] if refused else []
+    met += [f"the schema refuses a config {_words(certain)}"] if certain else []
+    return holds("; ".join(met)) if met else cannot_tell("no check of a bad config ended")
 
 
 def check_ends(evidence: Evidence) -> Ruling:

@@ -52,6 +52,15 @@ def records_fit_their_schema(evidence: Evidence) -> Ruling:
     read = evidence.first_read.required
     if read.batches:
         return cannot_tell(f"{read.batches} batches of records are in files")
+    return _fit_ruling(read, "value")
+
+
+def batches_fit_their_schema(evidence: Evidence) -> Ruling:
+    """Of a batch with a column that does not fit, the values are not counted."""
+    return _fit_ruling(evidence.first_read.required, "column")
+
+
+def _fit_ruling(read: ReadEvidence, misfit: str) -> Ruling:
     if not read.rows:
         return cannot_tell("no record came")
     misfits = [
@@ -71,7 +80,7 @@ def records_fit_their_schema(evidence: Evidence) -> Ruling:
     )  # fmt: skip
     return Ruling(
         Outcome.BROKEN,
-        f"not as the schema says: {_counted(values, 'value')}, in {_counted(len(misfits), 'way')}",
+        f"not as the schema says: {_counted(values, misfit)}, in {_counted(len(misfits), 'way')}",
         samples,
     )
 

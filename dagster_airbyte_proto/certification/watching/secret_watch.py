@@ -29,9 +29,13 @@ class SecretWatch:
         """Notes a leak if the text has a secret."""
         masked = self.mask.text(text)
         if masked != text:
-            with self._lock:
-                if len(self._leaks) < _MAX_LEAKS:
-                    self._leaks.append(Leak(f"{self.run}, {where}", masked))
+            self.note(masked, where)
+
+    def note(self, masked: str, where: str) -> None:
+        """Notes a leak."""
+        with self._lock:
+            if len(self._leaks) < _MAX_LEAKS:
+                self._leaks.append(Leak(f"{self.run}, {where}", masked))
 
     def look_through(self, output: bytes, may_have_secrets: Callable[[bytes], bool]) -> None:
         """The same for each line of stdout, but those that may have secrets: a new config has them by its nature."""

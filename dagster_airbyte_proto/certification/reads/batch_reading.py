@@ -1,0 +1,89 @@
+"""Collects the evidence of a read whose records come in Arrow batches. A batch is held against the columns that the
+stream declares; its rows are compared as those of other reads are."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from dagster_airbyte_proto.certification.reads.read_evidence import OddLines
+from dagster_airbyte_proto.certification.reads.reading import RecordCollector
+from dagster_airbyte_proto.certification.watching.secret_watch import SecretWatch
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.protocols.conversation import ReadRequest, SourceProtocol
+from dagster_airbyte_proto.protocols.events import ConfigEvent
+from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchDemux
+from dagster_airbyte_proto.staging.arrow.batch_policy import DIFFERENCES, BatchPolicy
+from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
+
+_ROWS_AT_ONCE = 10_000
+_PLAIN_WIDTHS = {32: pa.int32(), 64: pa.int64()}
+
+
+class BatchCollector(RecordCollector):
+    """The RecordCollector of a connector that sends Arrow. A line is one of its launcher's output; a batch follows one.
+
+    `policies` know the columns that each stream declares.
+    """
+
+    def __init__(
+        self,
+        protocol: SourceProtocol,
+        request: ReadRequest,
+        watch: SecretWatch,
+        take_config: Callable[[ConfigEvent], None],
+        policies: Mapping[StreamId, BatchPolicy],
+    ) -> None:
+        super().__init__(protocol, request, watch, take_config)
+        self._demux, self._policies = BatchDemux(), policies
+
+    def feed(self, chunk: bytes) -> Iterator[None]:
+        """Takes a chunk, and pauses after each line and each batch."""
+        yield from self._taken(self._demux.feed(chunk))
+
+    def finish(self) -> None:
+        """Takes a last line without a newline. Raises ProtocolViolation if a batch is cut off."""
+        for _ in self._taken(self._demux.finish()):
+            pass
+
+    def _taken(self, items: Iterable[ArrowContent | bytes]) -> Iterator[None]:
+        for item in items:
+            self.lines += 1
+            if isinstance(item, ArrowContent):
+                self._take_content(item)
+            else:
+                self._take_line(item, may_leak=self._watch.mask.data(item) != item)
+            yield
+
+    def _take_content(self, found: ArrowContent) -> None:
+        if self._watch.mask.data(found.content) != found.content:
+            self._watch.note("a value of the batch is a secret of the config", f"batch behind line {self.lines}")
+        if found.stream not in self._planned:
+            self.undeclared.add(self.lines, f"stream {found.stream}")
+            return
+        for batch in record_batches(found.content, found.stream):
+            self._note_differences(found.stream, batch)
+            for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                for row in _rows(batch.slice(start, _ROWS_AT_ONCE)):
+                    self._take_data(found.stream, row)
+
+    def _note_differences(self, stream: StreamId, batch: pa.RecordBatch) -> None:
+        policy, misfits = self._policies.get(stream), self.streams[stream].misfits
+        for difference, columns in policy.differences(batch).items() if policy else ():
+            for column in columns:
+                text = f"{stream}.{column} is {DIFFERENCES[difference]}"
+                misfits.setdefault(f"{column}: {DIFFERENCES[difference]}", OddLines()).add(self.lines, text)
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any]]:
+    for row in zip(*map(_values, batch.columns), strict=True):
+        yield dict(zip(batch.schema.names, row, strict=True))
+
+
+def _values(array: pa.Array) -> list[Any]:
+    """The values as Python's. Times are numbers: Arrow has some for which Python has no word."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    width = _PLAIN_WIDTHS.get(array.type.bit_width) if pa.types.is_temporal(array.type) else None
+    found: list[Any] = (array if width is None else array.view(width)).to_pylist()
+    return found
