@@ -15,6 +15,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.testing import crash_points
 from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
+from tests.cli.components.test_component_relays import to_component, written_rows
 from tests.cli.components.test_component_syncs import ipc
 from tests.cli.conftest import Place, until
 from tests.support.wasm import guests
@@ -145,6 +146,16 @@ def test_a_deleted_row_is_marked_where_it_is_to_stay(place: Place) -> None:
     rows = FolderTables(place.folder / ".airbyte-proto" / "warehouse").rows(TableName("shop", "users")).to_pylist()
     deleted = {row["id"]: row["_ab_cdc_deleted_at"] is not None for row in rows}
     assert deleted == {1: False, 2: False, 3: True, 4: False, 5: True}
+
+
+def test_a_relay_passes_deleted_rows_on_with_their_mark(place: Place) -> None:
+    written = json.loads((place.folder / _connect(place)).read_text())
+    file = place.connect({}, **{**written, "to": to_component(place), "streams": {"users": {"read": "incremental"}}})
+    for committed in (3, 6):
+        assert place.json("sync", file)["streams"]["users"]["committed"] == committed
+    rows = written_rows(place)
+    changes = [(row["id"], row["name"], row["_ab_cdc_deleted_at"] is not None) for row in rows[3:]]
+    assert changes == [(number, name, operation == "delete") for operation, number, name in _SECOND]
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,14 @@ from tests.cli.conftest import Place, until
 from tests.support.wasm import guests
 from tests.sync.push.rapidbyte.component_table import written_batches
 
-pytestmark = pytest.mark.everyday("test_batches_go_from_component_to_component")
+pytestmark = pytest.mark.everyday(
+    "test_batches_go_from_component_to_component", "test_metrics_are_told_apart_by_their_senders"
+)
 
 _FAKE = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
 
 
-def _to_component(place: Place, **config: str) -> dict[str, Any]:
+def to_component(place: Place, **config: str) -> dict[str, Any]:
     granted = place.folder / "granted"
     granted.mkdir(exist_ok=True)
     (place.folder / "destination.wasm").write_bytes(guests.destination(granted))
@@ -38,19 +40,19 @@ def _from_component(place: Place, **more: Any) -> str:
     return file
 
 
-def _written(place: Place) -> list[dict[str, Any]]:
+def written_rows(place: Place) -> list[dict[str, Any]]:
     return [row for run in written_batches(place.folder / "granted") for batch in run for row in batch.to_pylist()]
 
 
 def test_batches_go_from_component_to_component(place: Place) -> None:
-    file = _from_component(place, to=_to_component(place), streams={"users": {"write": "append_dedup"}})
+    file = _from_component(place, to=to_component(place), streams={"users": {"write": "append_dedup"}})
     report = place.json("sync", file)
     users = report["streams"]["users"]
     assert (report["status"], users["committed"], users["state"]["cursor_value"]["value"]) == ("complete", 3, 3)
-    assert _written(place) == rows_of(1, 2, 3)
+    assert written_rows(place) == rows_of(1, 2, 3)
     again = place.json("sync", file)["streams"]["users"]
     assert (again["emitted"], again["state"]["cursor_value"]["value"]) == (2, 5)
-    assert _written(place) == rows_of(1, 2, 3, 4, 5)
+    assert written_rows(place) == rows_of(1, 2, 3, 4, 5)
     schemas = {batch.schema for run in written_batches(place.folder / "granted") for batch in run}
     assert [pa.types.is_timestamp(schema.field("at").type) for schema in schemas] == [True]
 
@@ -65,7 +67,7 @@ def test_metrics_are_told_apart_by_their_senders(place: Place) -> None:
         "columns": {"name": "string"},
     }
     file = _from_component(
-        place, to=_to_component(place, metric=counted % 100), streams=["users"], transforms=[step, step]
+        place, to=to_component(place, metric=counted % 100), streams=["users"], transforms=[step, step]
     )
     written = json.loads(Path(file).read_text())
     written["config"]["script_users"] = f"metric {counted % 1};ipc first;metric {counted % 1};{checkpoint(3)}"
@@ -79,12 +81,12 @@ def test_metrics_are_told_apart_by_their_senders(place: Place) -> None:
 
 
 def test_a_cursor_waits_for_the_checkpoint_of_the_destination(place: Place) -> None:
-    to = _to_component(place, fault="silent")
+    to = to_component(place, fault="silent")
     report = place.json("sync", _from_component(place, to=to, streams={"users": {"write": "append_dedup"}}), code=1)
     users = report["streams"]["users"]
     assert (users["committed"], users["state"]) == (0, None)
     assert "acknowledged 0 of 3 rows" in users["error"]
-    file = _from_component(place, to=_to_component(place), streams={"users": {"write": "append_dedup"}})
+    file = _from_component(place, to=to_component(place), streams={"users": {"write": "append_dedup"}})
     assert place.json("sync", file)["streams"]["users"]["state"]["cursor_value"]["value"] == 3
 
 
@@ -104,10 +106,10 @@ def test_batches_become_records(place: Place) -> None:
 
 
 def test_records_become_batches(place: Place) -> None:
-    file = place.connect({"streams": {"users": {"records": 3}}}, to=_to_component(place))
+    file = place.connect({"streams": {"users": {"records": 3}}}, to=to_component(place))
     report = place.json("sync", file)
     assert (report["status"], report["streams"]["users"]["committed"]) == ("complete", 3), report
-    assert [(row["id"], row["name"]) for row in _written(place)] == [(0, "users 0"), (1, "users 1"), (2, "users 2")]
+    assert [(row["id"], row["name"]) for row in written_rows(place)] == [(0, "users 0"), (1, "users 1"), (2, "users 2")]
     schemas = {batch.schema for run in written_batches(place.folder / "granted") for batch in run}
     assert [schema.field("id").type for schema in schemas] == [pa.int64()]
 
@@ -115,7 +117,7 @@ def test_records_become_batches(place: Place) -> None:
 @pytest.mark.parametrize("point", ["load.announced:1", "push.sent:1", "push.noted:1", "load.promoted:1"])
 def test_after_a_kill(place: Place, point: str, tmp_path: Path) -> None:
     Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")
-    file = _from_component(place, to=_to_component(place), streams={"users": {"write": "append_dedup"}})
+    file = _from_component(place, to=to_component(place), streams={"users": {"write": "append_dedup"}})
     written = json.loads(Path(file).read_text())
     written["config"]["script_users"] = f"!ipc first;!{checkpoint(3)};ipc second;{checkpoint(5)}"
     Path(file).write_text(json.dumps({**written, "load": {"max_bytes": 1}}))
@@ -123,5 +125,5 @@ def test_after_a_kill(place: Place, point: str, tmp_path: Path) -> None:
     died = subprocess.run([*crash_points.command(point, log), "sync", file], cwd=place.folder, check=False)
     assert died.returncode == -signal.SIGKILL, log.read_text()
     until(lambda: place.run("sync", file, "--json").code == 0)  # The dead run's lease has to run out first.
-    held = {row["id"]: row for row in _written(place)}
+    held = {row["id"]: row for row in written_rows(place)}
     assert [held[number] for number in sorted(held)] == rows_of(1, 2, 3, 4, 5)

@@ -20,6 +20,7 @@ from dagster_airbyte_proto.sync.run_options import NoProgressListener
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.sync.telemetry.open_telemetry import OpenTelemetry
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity
+from tests.support.wasm import guests
 from tests.sync.conftest import OpenShop
 from tests.sync.push.pushed_table import PushedTable, person
 from tests.sync.push.rapidbyte.component_table import ComponentTable
@@ -178,19 +179,33 @@ def test_rows_of_which_nobody_knows_and_values_that_do_not_fit_are_metrics(
     assert collected.metric("airbyte_proto.nulled") == {"users": 1}
 
 
-def test_what_a_component_measures_is_a_metric_with_its_sender(quick_folder: Path, sdk: Sdk) -> None:
+def test_what_a_component_measures_is_a_metric_with_its_sender(quick_folder: Path, shop: OpenShop, sdk: Sdk) -> None:
+    place = shop()
+    place.more["transforms"] = [
+        {
+            "connector": {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": str(guests.built("transform"))}},
+            "config": {"script": 'metric {"name":"seen","value":7.5};tally'},
+            "columns": {"name": "string"},
+            "streams": ["orders"],
+        }
+    ]
+    assert place.sync_of(two_streams()).status is SyncStatus.COMPLETE
     table = ComponentTable(quick_folder)
     table.config["metric"] = '{"name":"batches","value":{"type":"counter","value":3}}'
     table.fill([person(1)])
     assert table.run().status is SyncStatus.COMPLETE
-    found = [
-        (dict(point.attributes or {}), _value(point))
+    found = {
+        tuple(dict(point.attributes or {}).items()): _value(point)
         for metric in _metrics_of(sdk.metrics)
         if metric.name == "airbyte_proto.connector.metric"
         for point in metric.data.data_points
-    ]
-    named = {"connection": "crm", "stream": "contacts", "sender": "destination", "metric": "batches"}
-    assert found == [({f"airbyte_proto.{name}": value for name, value in named.items()}, 3.0)]
+    }
+    expected = {
+        ("shop", "orders", "transform tests/scripted", "seen"): 7.5,
+        ("crm", "contacts", "destination", "batches"): 3.0,
+    }
+    names = [f"airbyte_proto.{name}" for name in ("connection", "stream", "sender", "metric")]
+    assert found == {tuple(zip(names, values, strict=True)): value for values, value in expected.items()}
 
 
 def test_a_push_that_fails_has_a_span_with_an_error_and_no_text_of_it(quick_folder: Path, collected: Collected) -> None:
