@@ -331,7 +331,7 @@ TransformSpec = QuerySpec | RuleSpec | EnrichmentSpec | ComponentSpec
 
 
 class RelayTarget(msgspec.Struct, frozen=True):
-    """The stream of a destination to which a relayed stream goes. `keys` are fields of its records.
+    """The stream of a destination to which a relayed stream goes. `keys` and `cursor` are fields of its records.
 
     Records are relayed as they came, or `by_columns` where one of the two ends has Arrow.
     """
@@ -340,6 +340,7 @@ class RelayTarget(msgspec.Struct, frozen=True):
     mode: PushMode
     keys: tuple[str, ...] = ()
     by_columns: bool = False
+    cursor: str | None = None
 
 
 class PlannedStream(msgspec.Struct, frozen=True):
@@ -349,8 +350,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     - `preferred_table` is the name its table would have if no other table had it.
     - `column_names` are the names that its columns have had before, `member_names` those of members of its structs.
     - `formerly` maps each field that the source renamed to its old name.
-    - With `sdc_columns` the table has the `_sdc_…` columns too.
-    - A stream with a `relay` goes to a destination in the place of a table.
+    - With `sdc_columns` the table has the `_sdc_…` columns too. With a `relay` it is a destination, and no table.
     - `transforms` change its rows, in this order, between the source and the table or destination.
     """
 

@@ -59,7 +59,7 @@ class PushedStream(NamedTuple):
     removed rows; it is part of the `json_schema` if there may be any. `has_object` is True if the destination's catalog
     has an object of the stream's name. `options` are those of the user for this stream. With `starts_over` nothing
     counts as delivered: the destination is to forget what it remembers. `columns` are those of its batches, for a
-    destination that takes such.
+    destination that takes such. `cursor` is the field by which new rows are found.
     """
 
     id: StreamId
@@ -71,6 +71,7 @@ class PushedStream(NamedTuple):
     options: Mapping[str, Any] = {}
     starts_over: bool = False
     columns: tuple[StreamColumn, ...] = ()
+    cursor: str | None = None
 
 
 class WriteRequest(NamedTuple):

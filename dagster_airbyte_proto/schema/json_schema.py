@@ -231,8 +231,9 @@ def with_record_form(columns: Columns, planned: PlannedStream, target: RelayTarg
     sent = [column for column in columns.all if not column.is_nested]
     properties = {column.name: _field_schema(column, declared.get(column.path[0], {}), root) for column in sent}
     names = {column.path[0]: column.name for column in sent}
+    keys, cursor = tuple(names.get(key, key) for key in target.keys), names.get(target.cursor or "")
     form = RecordForm(
-        msgspec.structs.replace(target, keys=tuple(names.get(key, key) for key in target.keys)),
+        msgspec.structs.replace(target, keys=keys, cursor=cursor),
         {**{name: part for name, part in root.items() if name != "required"}, "properties": properties},
         columns=tuple(properties),
         json_columns=frozenset(column.name for column in sent if column.type.kind is ValueKind.JSON),

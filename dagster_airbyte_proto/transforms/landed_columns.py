@@ -46,6 +46,8 @@ def landed_columns(planned: PlannedStream) -> Columns:
     target = planned.relay
     if not {column.path[0] for column in made.all}.issuperset(target.keys):
         target = msgspec.structs.replace(target, keys=())  # An upsert was refused: here nothing needs the key.
+    if given.cursor_column is None or given.cursor_column.name not in shape.passed_on.values():
+        target = msgspec.structs.replace(target, cursor=None)  # A column of its name has other values.
     return with_record_form(made, _with_declared(planned, made, shape), target)
 
 

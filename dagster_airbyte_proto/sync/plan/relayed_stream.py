@@ -9,6 +9,7 @@ from dagster_airbyte_proto.model import (
     REPLACING,
     PlannedStream,
     PushMode,
+    ReadMode,
     RelayTarget,
     StreamId,
     TypeChoices,
@@ -49,8 +50,18 @@ def relayed_stream(connection: Connection, planned: PlannedStream, options: Stre
         slice=None,
         types=TypeChoices(),
         sdc_columns=False,
-        relay=RelayTarget(_target_stream(connection, planned, options), mode, keys, _has_arrow(connection)),
+        relay=RelayTarget(
+            _target_stream(connection, planned, options), mode, keys, _has_arrow(connection), _cursor(planned)
+        ),
     )
+
+
+def _cursor(planned: PlannedStream) -> str | None:
+    """The field by which the source finds new records, if it is one of the record that is sent as it is."""
+    is_hashed = planned.shaping is not None and planned.cursor in planned.shaping.hashed
+    if planned.read is not ReadMode.INCREMENTAL or len(planned.cursor) != 1 or is_hashed:
+        return None
+    return planned.cursor[0]
 
 
 def _has_arrow(connection: Connection) -> bool:

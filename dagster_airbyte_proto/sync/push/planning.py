@@ -39,6 +39,7 @@ from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId, T
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
+from dagster_airbyte_proto.sync.push.plan.field_origins import cursor_field
 from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of
 from dagster_airbyte_proto.sync.push.plan.plan_files import column_of, plan_files
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
@@ -49,12 +50,13 @@ from dagster_airbyte_proto.transforms.transform_choice import described_transfor
 
 class PushOrigin(NamedTuple):
     """The rows of one stream before they are planned: what Spark is asked, the fields that the destination gets, the
-    table that remembers them (None where none does), and the transforms between."""
+    table that remembers them (None where none does), the transforms between, and the field that has the cursor."""
 
     query: PlanQuery
     fields: pa.Schema
     delivered: TableTarget | None
     transforms: PushTransforms | None = None
+    cursor: str | None = None
 
 
 def open_origin(context: PushContext, stream: StreamId, options: PushOptions) -> PushOrigin:
@@ -78,8 +80,9 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
     _check_names(stream, fields)
     specs = context.delivery.connection.transforms_of(stream)
     transforms = transforms_of(stream, options, specs, fields, context.enrichers)
+    passed_on = None
     if transforms is not None:
-        fields, _ = transforms.fields()
+        fields, passed_on = transforms.fields()
         _check_names(stream, fields)
     query = query._replace(fingerprint=_fingerprint(options, fields, specs))
     if options.changes_by not in BY_KEY:
@@ -88,7 +91,7 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
                 f"{stream}: with changes: {options.changes_by} no rejected rows are remembered; `--full` sends all rows"
             )
             context.delivery.destination.note(text)
-        return PushOrigin(query, fields, None, transforms)
+        return PushOrigin(query, fields, None, transforms, cursor_field(query, fields, passed_on))
     spec = delivered_spec(context.delivery.connection.name, stream, fields, query.keys)
     return PushOrigin(query, fields, prepare_delivered_table(context, spec, stream), transforms)
 

@@ -115,7 +115,7 @@ def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, ori
     if context.request.unknown_landed is not None:
         _check_mapping(context, delivery, origin, is_changed=is_changed)
         protocol, rules = context.delivery.destination.protocol, _rules(context, plan.stream, options)
-        described = _described(context, plan, options, origin.fields)
+        described = _described(context, plan, options, origin)
         delivery = take_landed(context, delivery, StreamEncoder(protocol, described, rules))
         _fold_earlier(context, delivery, origin)
     check_decided(context, delivery)
@@ -300,7 +300,7 @@ def _parts(
     rules = _rules(context, plan.stream, options)
 
     def parts(start: int) -> Iterator[PlanPart]:
-        stream = _described(context, plan, options, origin.fields)._replace(generation_id=next(generations))
+        stream = _described(context, plan, options, origin)._replace(generation_id=next(generations))
         for rows in row_ranges(plan, start, context.delivery.connection.checkpoint_rows):
             yield PlanPart(rows, stream._replace(starts_over=plan.starts_over and rows.start == 0), rules)
 
@@ -326,17 +326,23 @@ def _report_of_unread_store(
     )
 
 
-def _described(context: PushContext, plan: SealedPlan, options: PushOptions, fields: pa.Schema) -> PushedStream:
+def _described(context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> PushedStream:
     """The stream as the destination is to see it."""
-    protocol = context.delivery.destination.protocol
+    protocol, fields = context.delivery.destination.protocol, origin.fields
     if options.mode is PushMode.MIRROR:
         fields = fields.append(pa.field(protocol.deletion_column, pa.timestamp("us", "UTC")))
     keys = options.key or ()
     schema = json_schema(fields, protocol.dialect, keys)
     has_object = bool(offered_operations(context.delivery.destination))
-    columns = stream_columns(fields) if protocol.takes_batches else ()
     return PushedStream(
-        plan.stream, schema, options.mode, keys, has_object=has_object, options=options.options, columns=columns
+        plan.stream,
+        schema,
+        options.mode,
+        keys,
+        has_object=has_object,
+        options=options.options,
+        columns=stream_columns(fields) if protocol.takes_batches else (),
+        cursor=origin.cursor,
     )
 
 

@@ -108,6 +108,7 @@ def _described(formed: FormedRows, destination: RelayedTo) -> PushedStream:
         has_object=bool(destination.operations),
         options=destination.options,
         columns=formed.columns if destination.protocol.takes_batches else (),
+        cursor=target.cursor,
     )
 
 

@@ -26,6 +26,19 @@ def field_origins(planner: PushPlanner, query: PlanQuery, fields: pa.Schema) -> 
     return {field.name: PushedField(column_type(field.type), mapped.get(field.name, (field.name,))) for field in fields}
 
 
+def cursor_field(query: PlanQuery, fields: pa.Schema, passed_on: Mapping[str, str] | None = None) -> str | None:
+    """Returns the field that has the values of the cursor; None if the destination gets none.
+
+    `passed_on` are the fields that transforms pass on, with their names before.
+    """
+    # Spark takes a name in upper or lower case.
+    columns = {each.name: each.column for each in query.fields} or {name: name for name in fields.names}
+    if passed_on is not None:
+        columns = {name: columns.get(source, source) for name, source in passed_on.items()}
+    wanted = (query.cursor or "").casefold()
+    return next((name for name in fields.names if wanted and (columns.get(name) or "").casefold() == wanted), None)
+
+
 def _columns(field: PlannedField, known: Sequence[str]) -> tuple[str, ...]:
     if field.sql is not None:
         names = {

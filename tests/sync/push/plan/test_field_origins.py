@@ -5,7 +5,7 @@ import pytest
 
 from dagster_airbyte_proto.loads.plan_query import PlannedField, PlannedRows, PlanQuery
 from dagster_airbyte_proto.loads.push import TableSnapshot
-from dagster_airbyte_proto.sync.push.plan.field_origins import field_origins
+from dagster_airbyte_proto.sync.push.plan.field_origins import cursor_field, field_origins
 from dagster_airbyte_proto.sync.push.report import PushedField
 
 _COLUMNS = pa.schema([("id", pa.int64()), ("First", pa.string()), ("last", pa.string()), ("a`b", pa.string())])
@@ -52,3 +52,18 @@ def test_without_a_mapping_each_field_is_a_column() -> None:
 def test_a_field_has_the_columns_that_its_mapping_names(field: PlannedField, columns: tuple[str, ...]) -> None:
     mapped = pa.schema([("to", pa.string())])
     assert field_origins(_Planner(), _ALL._replace(fields=(field,)), mapped) == {"to": PushedField("string", columns)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ((), "First"),
+        ((PlannedField("last", column="first"),), "last"),
+        ((PlannedField("First", sql="upper(First)"), PlannedField("last", constant="FIRST")), None),
+    ],
+)
+def test_the_cursor_is_the_field_of_its_column_whatever_its_case(
+    fields: tuple[PlannedField, ...], found: str | None
+) -> None:
+    assert cursor_field(_ALL._replace(fields=fields, cursor="FIRST"), _COLUMNS) == found
+    assert cursor_field(_ALL._replace(fields=fields), _COLUMNS) is None
