@@ -4,15 +4,41 @@
 - A position is acknowledged together with the rows that were rejected before it, in one transaction.
 - A position only grows, except where `begin_delivery` sets it back.
 - Whoever changes the state of a stream by hand, or rolls it back, has its plan forgotten.
+- A push has a table for its rejected rows. A relay has none, so the store keeps the records that its destination
+  rejected: the newest of each stream, within limits, because nothing else limits them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from datetime import datetime
+from typing import Final, NamedTuple, Protocol
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, EnrichedRowStore, KeptSize, ValueChanges, ValueStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import StreamId
+
+MOST_KEPT_REJECTIONS: Final = 10_000
+"""The rejected records of one stream that are kept, and the bytes that they have together at most."""
+MOST_KEPT_BYTES: Final = 16 << 20
+LONGEST_KEPT_BYTES: Final = 1 << 20
+"""A longer record is not kept itself, only why it was rejected."""
+
+
+class RejectedContent(NamedTuple):
+    """A rejected row of a relay, and the record that it is. A record that is too long is None."""
+
+    row: RejectedRow
+    record: str | None
+
+
+class KeptRejection(NamedTuple):
+    """A record that the destination of a relay rejected, with the load that it came in."""
+
+    stream: StreamId
+    load_id: str
+    row: RejectedRow
+    record: str | None
+    rejected_at: datetime
 
 
 class AcknowledgedRows(NamedTuple):
@@ -69,4 +95,16 @@ class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
 
     def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:
         """The rejected rows of a plan, in their order."""
+        ...
+
+    def keep_rejections(self, lease: Lease, plan: SealedPlan, rejections: Sequence[RejectedContent]) -> None:
+        """Keeps the rejected records of a plan, whose id is that of a load, in the place of those kept of it before.
+        One that replaces all that the destination has takes the place of those of all loads before, too.
+
+        They go once they are older than the history, and if a person says that the load is lost: then they come again.
+        """
+        ...
+
+    def kept_rejections(self, connection: str) -> Sequence[KeptRejection]:
+        """The rejected records that are kept, by stream, in the order in which they came."""
         ...

@@ -132,7 +132,7 @@ class SqlStoreConformance(StateStoreConformance):
             later = {"airbyte_proto_shapes", "airbyte_proto_stream_changes", "airbyte_proto_open_generations"}
             later |= {"airbyte_proto_config_history", "airbyte_proto_landed_tables"}
             later |= {"airbyte_proto_deliveries", "airbyte_proto_rejected_rows", "airbyte_proto_kept_values"}
-            later |= {"airbyte_proto_enriched_rows"}
+            later |= {"airbyte_proto_enriched_rows", "airbyte_proto_kept_rejections"}
             for name in later:
                 tx.exec_driver_sql(f"DROP TABLE {name}")
             tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
@@ -227,7 +227,8 @@ class SqlStoreConformance(StateStoreConformance):
 
 def _make_leases_of_old(tx: Connection, *, have_tokens: bool = False) -> None:
     """Leases as they were before they had partitions, and none of the tables that came later."""
-    tx.exec_driver_sql("DROP TABLE IF EXISTS airbyte_proto_enriched_rows")
+    for name in ("enriched_rows", "kept_rejections"):
+        tx.exec_driver_sql(f"DROP TABLE IF EXISTS airbyte_proto_{name}")
     tx.exec_driver_sql("ALTER TABLE airbyte_proto_run_folders DROP COLUMN partition_key")
     columns = "connection, fence, run_id, holder, since, expires_at" + (", token" if have_tokens else "")
     tx.exec_driver_sql(f"CREATE TABLE older_leases AS SELECT {columns} FROM airbyte_proto_leases")

@@ -1,23 +1,32 @@
-"""SQL of the deliveries of pushes.
+"""SQL of the deliveries of pushes, and of the records that destinations of relays rejected.
 
 The caller has begun the transaction and, for changes, checked that the lease holds.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, case, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
 
-from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
+from dagster_airbyte_proto.checkpoints.deliveries import (
+    MOST_KEPT_BYTES,
+    MOST_KEPT_REJECTIONS,
+    AcknowledgedRows,
+    KeptRejection,
+    RejectedContent,
+)
 from dagster_airbyte_proto.checkpoints.sql.database import Database, insert_of
-from dagster_airbyte_proto.checkpoints.sql.schema import deliveries, rejected_rows
-from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.checkpoints.sql.schema import deliveries, kept_rejections, rejected_rows
+from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad
 from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 
+_NEWEST_LAST = (kept_rejections.c.number, kept_rejections.c.row_number)
 _PLAN = msgspec.json.Decoder(SealedPlan)
 
 
@@ -33,6 +42,34 @@ class DeliveryReader:
     def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:
         with self._database.read() as tx:
             return rejects(tx, plan)
+
+
+class RejectionKeeper(ABC):
+    """The part of the SQL store that has the rejected records of relays."""
+
+    _database: Database
+
+    @abstractmethod
+    def _fenced(self, lease: Lease) -> AbstractContextManager[Connection]: ...
+
+    def keep_rejections(self, lease: Lease, plan: SealedPlan, rejections: Sequence[RejectedContent]) -> None:
+        with self._fenced(lease) as tx:
+            _replace_rejections(tx, plan, rejections, self._database.now(tx))
+
+    def kept_rejections(self, connection: str) -> Sequence[KeptRejection]:
+        query = select(kept_rejections).where(kept_rejections.c.connection == connection)
+        names = kept_rejections.c.namespace, kept_rejections.c.stream
+        with self._database.read() as tx:
+            return [
+                KeptRejection(
+                    StreamId(row.namespace or None, row.stream),
+                    row.load_id,
+                    RejectedRow(row.row_number, row.reason),
+                    None if row.record is None else bytes(row.record).decode(),
+                    row.kept_at,
+                )
+                for row in tx.execute(query.order_by(*names, *_NEWEST_LAST))
+            ]
 
 
 def seal(tx: Connection, lease: Lease, plan: SealedPlan, now: datetime) -> None:
@@ -83,13 +120,17 @@ def acknowledge(tx: Connection, plan: SealedPlan, acknowledged: AcknowledgedRows
     rows, rejected, _ = acknowledged
     _update(tx, plan, now, {"acknowledged": rows}, deliveries.c.acknowledged <= rows)
     if rejected:
-        # PostgreSQL has no text with NUL, and a reason is what a destination wrote.
-        reasons = {each.row: each.reason.replace("\0", "\N{REPLACEMENT CHARACTER}") for each in rejected}
+        reasons = {each.row: stored_reason(each.reason) for each in rejected}
         values = [{**_key(plan), "row_number": row, "reason": reason} for row, reason in reasons.items()]
         new = insert_of(tx, rejected_rows)
         key = [*rejected_rows.primary_key]
         # A statement a row: one for all of them would have more parameters than a database takes.
         tx.execute(new.on_conflict_do_update(index_elements=key, set_={"reason": new.excluded.reason}), values)
+
+
+def stored_reason(reason: str) -> str:
+    """A reason as it can be stored: PostgreSQL has no text with NUL, and a reason is what a destination wrote."""
+    return reason.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def rejects(tx: Connection, plan: SealedPlan) -> list[RejectedRow]:
@@ -115,3 +156,60 @@ def _key(plan: SealedPlan) -> dict[str, str]:
 
 def _of_plan(plan: SealedPlan) -> list[ColumnElement[bool]]:
     return [rejected_rows.c[name] == part for name, part in _key(plan).items()]
+
+
+def forget_lost_rejections(tx: Connection, ended: LoggedLoad) -> None:
+    """Forgets the records of a load that a person calls lost, but for those of streams that have landed."""
+    landed = {each.stream for each in ended.committed}
+    for stream in {part.stream for part in ended.load.parts} - landed:
+        here = _of_stream(ended.load.connection, stream)
+        tx.execute(delete(kept_rejections).where(*here, kept_rejections.c.load_id == ended.load.load_id))
+
+
+def prune_rejections(tx: Connection, connection: str, before: datetime) -> None:
+    """Forgets the records from before a time."""
+    here = kept_rejections.c.connection == connection
+    tx.execute(delete(kept_rejections).where(here, kept_rejections.c.kept_at < before))
+
+
+def _replace_rejections(tx: Connection, plan: SealedPlan, rejections: Sequence[RejectedContent], now: datetime) -> None:
+    here = _of_stream(plan.connection, plan.stream)
+    of_load = () if plan.mode is PushMode.OVERWRITE else (kept_rejections.c.load_id == plan.plan_id,)
+    tx.execute(delete(kept_rejections).where(*here, *of_load))
+    if not rejections:
+        return
+    number = (tx.scalar(select(func.max(kept_rejections.c.number)).where(*here)) or 0) + 1
+    values = [
+        {
+            "row_number": row.row,
+            "reason": stored_reason(row.reason),
+            "record": None if record is None else record.encode(errors="replace"),
+        }
+        for row, record in rejections
+    ]
+    common = {**_key(plan), "number": number, "load_id": plan.plan_id, "kept_at": now}
+    tx.execute(insert(kept_rejections), [{**common, **each} for each in values])
+    _forget_oldest(tx, plan)
+
+
+def _forget_oldest(tx: Connection, plan: SealedPlan) -> None:
+    """Forgets the oldest records of a stream which has more than are kept."""
+    here = _of_stream(plan.connection, plan.stream)
+    size = func.coalesce(func.length(kept_rejections.c.record), 0)
+    newest_first = [column.desc() for column in _NEWEST_LAST]
+    bytes_so_far = 0
+    for place, row in enumerate(tx.execute(select(*_NEWEST_LAST, size).where(*here).order_by(*newest_first)).all()):
+        bytes_so_far += row[2]
+        if place >= MOST_KEPT_REJECTIONS or bytes_so_far > MOST_KEPT_BYTES:
+            older = kept_rejections.c.number < row.number
+            same = (kept_rejections.c.number == row.number) & (kept_rejections.c.row_number <= row.row_number)
+            tx.execute(delete(kept_rejections).where(*here, older | same))
+            return
+
+
+def _of_stream(connection: str, stream: StreamId) -> tuple[ColumnElement[bool], ...]:
+    return (
+        kept_rejections.c.connection == connection,
+        kept_rejections.c.namespace == (stream.namespace or ""),
+        kept_rejections.c.stream == stream.name,
+    )

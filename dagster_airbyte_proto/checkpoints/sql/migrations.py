@@ -297,6 +297,21 @@ CREATE TABLE airbyte_proto_enriched_rows (
 CREATE INDEX airbyte_proto_enriched_rows_by_age ON airbyte_proto_enriched_rows (connection, expires_at)
 """
 
+_KEPT_REJECTIONS = """
+CREATE TABLE airbyte_proto_kept_rejections (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    namespace TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    row_number INTEGER NOT NULL,
+    load_id TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    record {bytes},
+    kept_at {time} NOT NULL,
+    PRIMARY KEY (connection, namespace, stream, number, row_number)
+)
+"""
+
 MIGRATIONS = (
     _FIRST,
     _SHAPES,
@@ -310,6 +325,7 @@ MIGRATIONS = (
     _CONFIG_OWNERS,
     _LEASES_OF_PARTITIONS,
     _ENRICHED_ROWS,
+    _KEPT_REJECTIONS,
 )
 _AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""

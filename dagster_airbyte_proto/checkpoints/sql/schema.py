@@ -263,6 +263,21 @@ rejected_rows = Table(
     Column("reason", Text, nullable=False),
 )
 
+kept_rejections = Table(
+    "airbyte_proto_kept_rejections",
+    metadata,
+    _connection(),
+    Column("namespace", Text, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    # Which of the stream's loads it was: they grow, where times may be equal.
+    Column("number", Integer, primary_key=True),
+    Column("row_number", Integer, primary_key=True),
+    Column("load_id", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("record", LargeBinary),
+    Column("kept_at", UtcTime, nullable=False),
+)
+
 kept_values = Table(
     "airbyte_proto_kept_values",
     metadata,

@@ -25,7 +25,7 @@ from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
 from dagster_airbyte_proto.checkpoints.sql import profiles as sql_profiles
 from dagster_airbyte_proto.checkpoints.sql import runs as sql_runs
 from dagster_airbyte_proto.checkpoints.sql.database import Clock, Database
-from dagster_airbyte_proto.checkpoints.sql.deliveries import DeliveryReader
+from dagster_airbyte_proto.checkpoints.sql.deliveries import DeliveryReader, RejectionKeeper
 from dagster_airbyte_proto.checkpoints.sql.kept_values import EnrichedRowKeeper, KeptValueReader
 from dagster_airbyte_proto.checkpoints.sql.schema import connections
 from dagster_airbyte_proto.checkpoints.sql.states import (
@@ -61,7 +61,7 @@ from dagster_airbyte_proto.schema.evolution import SchemaChange
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
 
-class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader):
+class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeeper):
     """The state store behind a URL: `sqlite:///path/to/state.db` or `postgresql://user:password@host/database`.
 
     The constructor only checks the URL. The first call opens the database, and creates or migrates it. Threads may
@@ -164,6 +164,7 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader):
             sql_loads.prune(tx, lease.connection, before)
             sql_runs.prune(tx, lease.connection, before)
             sql_profiles.prune_changes(tx, lease.connection, before)
+            sql_deliveries.prune_rejections(tx, lease.connection, before)
 
     def reports(self, connection: str, run_id: str) -> Sequence[str]:
         with self._database.read() as tx:
@@ -225,6 +226,8 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader):
             now = self._database.now(tx)
             ended = LoggedLoad(load, status, row.announced_at, now, str(resolution), tuple(committed))
             _end_load(tx, ended, row, states, ChangeNote(resolution.who, "resolve", load.run_id, now))
+            if not resolution.as_landed:
+                sql_deliveries.forget_lost_rejections(tx, ended)
 
     def announced_loads(self, connection: str, *, partition: str | None = None) -> Sequence[Load]:
         with self._database.read() as tx:

@@ -96,9 +96,11 @@ def _rejected(call: Call, connection_file: str) -> Answer:
     from dagster_airbyte_proto.tables.sql_names import qualified
 
     connection = call.open(connection_file)
+    if connection.to is not None:
+        return _rejected_of_relay(call, connection.name)
     if connection.push is None:
-        raise ConfigError(f"listing the rejected rows of connection {connection.name}", "it has no `push`")
-    parts: list[str | Grid] = []
+        doing = f"listing the rejected rows of connection {connection.name}"
+        raise ConfigError(doing, "it has neither `push` nor `to`")
     value: dict[str, list[dict[str, Any]]] = {}
     with call.engine() as engine:
         known = {str(stream) for stream in engine.store.landed_tables(connection.name)}
@@ -116,11 +118,27 @@ def _rejected(call: Call, connection_file: str) -> Answer:
                 rows = engine.query(sql).rows
                 found = [dict(zip(("row", "reason", "rejected_at"), row, strict=True)) for row in rows]
             value[name] = found
-            parts.append(f"{name}: {counted(len(found), 'row')} rejected")
-            if found:
-                shown = ["reason", "rejected_at", "row"]
-                parts.append(Grid(shown, [[each[column] for column in shown] for each in found]))
-    return Answer({"connection": connection.name, "rejected": value}, tuple(parts))
+    return _list_of_rejected(connection.name, value)
+
+
+def _rejected_of_relay(call: Call, name: str) -> Answer:
+    """Lists the records that the store keeps of each stream of a relay."""
+    value: dict[str, list[dict[str, Any]]] = {}
+    with call.engine() as engine:
+        for each in engine.store.kept_rejections(name):
+            found = {"row": each.record, "reason": each.row.reason, "rejected_at": each.rejected_at.isoformat()}
+            value.setdefault(str(each.stream), []).append({**found, "load_id": each.load_id})
+    return _list_of_rejected(name, value)
+
+
+def _list_of_rejected(connection: str, value: dict[str, list[dict[str, Any]]]) -> Answer:
+    parts: list[str | Grid] = []
+    for name, found in value.items():
+        parts.append(f"{name}: {counted(len(found), 'row')} rejected")
+        if found:
+            shown = ["reason", "rejected_at", "row"]
+            parts.append(Grid(shown, [[each[column] for column in shown] for each in found]))
+    return Answer({"connection": connection, "rejected": value}, tuple(parts or ["no row is rejected"]))
 
 
 def _unknown(call: Call, connection_file: str) -> Answer:

@@ -138,7 +138,7 @@ class DestinationOutput:
             elif isinstance(found, StreamResult):
                 self.result = self.result or found
             elif isinstance(found, RejectedRecord):
-                self._rejected.add(found)
+                self._rejected.add(found._replace(reason=self._destination.mask.text(found.reason)))
             elif isinstance(found, ConfigEvent):
                 self._destination.try_rewritten_config(found)
             elif isinstance(found, RecordLine):

@@ -3,12 +3,14 @@
 - One part is delivered at a time, by processes of its own: destinations lock the file or the table that they write.
 - A part that the destination does not take fails its stream. Where rows may be at the destination and must not be sent
   twice, the load stays announced instead, and a person decides (`--retry-unknown`, `loads resolve`).
-- The staged files go once all their rows are acknowledged.
+- The staged files go once all their rows are acknowledged. Before that the store keeps the records that the
+  destination rejected, in the name of the load: so they are there before a state moves, and once, however often a load
+  is gone on with.
 """
 
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -27,15 +29,16 @@ from dagster_airbyte_proto.errors import (
     TableError,
 )
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
-from dagster_airbyte_proto.loads.push import Delivery
+from dagster_airbyte_proto.loads.push import Delivery, RejectedRow
 from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
-from dagster_airbyte_proto.model import IDEMPOTENT, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.schema.columns import RecordForm, decoded_form
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
+from dagster_airbyte_proto.sync.relay.rejected_content import rejected_content
 from dagster_airbyte_proto.sync.relay.relay_plan import RelayedTo, RelayPlan, plan_of_part
 from dagster_airbyte_proto.tables.abilities import Abilities
 
@@ -95,6 +98,7 @@ class RelayTables:
         if part.rows and delivery.is_complete:
             return self._delivered(part, delivery, {}, was_there=True)
         if delivery.unknown and delivery.plan.mode not in IDEMPOTENT and not self._retries_unknown:
+            self._try_keep_rejections(part, delivery)
             raise _unknown_error(doing, delivery, "an earlier run ended in the midst of it")
         return None
 
@@ -129,7 +133,10 @@ class RelayTables:
         if delivery is None:
             raise InternalError(f"delivering load {load_id}", "its plan is gone", stream=str(part.stream))
         if attempts.error is not None:
-            raise self._failure(load_id, part, delivery, attempts.error)
+            failure = self._failure(load_id, part, delivery, attempts.error)
+            if isinstance(failure, CommitUnknown):
+                self._try_keep_rejections(part, delivery)
+            raise failure
         return self._delivered(part, delivery, {_REJECTED: min(attempts.unnamed, part.rows)}, was_there=False)
 
     def _plan(self, load_id: str, part: StagedRows) -> RelayPlan:
@@ -162,13 +169,40 @@ class RelayTables:
     ) -> CommittedRows:
         """The result of a part that is delivered. Its files are needed no more."""
         reasons = dict(rejected)
-        for row in self._context.store.rejected_rows(delivery.plan):
+        for row in self._keep_rejections(part, delivery):
             reasons[row.reason] = reasons.get(row.reason, 0) + 1
         for file in part.files:
             with suppress(OSError):  # What stays of them is an orphan, which the next run removes.
                 Path(file.path).unlink(missing_ok=True)
         found = {reason: rows for reason, rows in reasons.items() if rows}
         return CommittedRows(part.stream, delivery.plan.plan_id, was_there, rejected=found)
+
+    def _keep_rejections(self, part: StagedRows, delivery: Delivery) -> Sequence[RejectedRow]:
+        """Has the store keep the records that the destination rejected so far. Returns their rows."""
+        store, plan = self._context.store, delivery.plan
+        rejected = store.rejected_rows(plan)
+        if not rejected and plan.mode is not PushMode.OVERWRITE:
+            return rejected
+        try:
+            content = rejected_content(self._plan(plan.plan_id, part), rejected) if rejected else []
+        except StagingError as error:
+            # An earlier run has removed them once they were kept; or somebody else has.
+            if all(each.load_id != plan.plan_id for each in store.kept_rejections(plan.connection)):
+                text = f"{part.stream}: the {len(rejected):,} rejected records of load {plan.plan_id} are kept nowhere"
+                self._context.destination.warn(f"{text}: {error}")
+            return rejected
+        store.keep_rejections(self._context.lease, plan, content)
+        if len(content) < len(rejected):
+            text = f"{part.stream}: of {len(rejected):,} rejected records the last {len(content):,} are kept"
+            self._context.destination.warn(text)
+        return rejected
+
+    def _try_keep_rejections(self, part: StagedRows, delivery: Delivery) -> None:
+        """Keeps them before a load is left to a person, who may end it: no run reads its files then."""
+        try:
+            self._keep_rejections(part, delivery)
+        except ProtoError as error:  # The load has an error of its own, which says what to do.
+            self._context.destination.warn(f"{part.stream}: its rejected records could not be kept: {error}")
 
     def _folder_of(self, name: TableName) -> Path:
         return self._folder / folder_name(name.namespace) / folder_name(name.name)

@@ -1,11 +1,20 @@
-"""Conformance tests of a StateStore: the deliveries of pushes."""
+"""Conformance tests of a StateStore: the deliveries of pushes, and what destinations of relays rejected."""
 
+import msgspec
 import pytest
 
-from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, DeliveryStore
-from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.loads.push import RejectedRow
-from tests.conformance.state_store.fixtures import StoreFixtures
+from dagster_airbyte_proto.checkpoints.deliveries import (
+    LONGEST_KEPT_BYTES,
+    MOST_KEPT_BYTES,
+    MOST_KEPT_REJECTIONS,
+    AcknowledgedRows,
+    DeliveryStore,
+    RejectedContent,
+)
+from dagster_airbyte_proto.checkpoints.store import Lease, Resolution
+from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
+from dagster_airbyte_proto.model import PushMode, StreamId
+from tests.conformance.state_store.fixtures import ORDERS, USERS, HandClock, StoreFixtures, load_of, stream_state
 from tests.conformance.state_store.kept_value_tests import plan_of
 
 
@@ -25,3 +34,79 @@ class DeliveryTests(StoreFixtures):
     def test_a_reason_may_have_any_character(self, deliverer: DeliveryStore, lease: Lease) -> None:
         deliverer.acknowledge_rows(lease, plan_of(), AcknowledgedRows(1, [RejectedRow(0, "bad \0 value")]))
         assert deliverer.rejected_rows(plan_of()) == [RejectedRow(0, "bad \ufffd value")]
+
+
+def _rejection(row: int, record: str | None = "{}", reason: str = "no home") -> RejectedContent:
+    return RejectedContent(RejectedRow(row, reason), record)
+
+
+def _load_plan(load_id: str, stream: StreamId = USERS, mode: PushMode = PushMode.UPSERT) -> SealedPlan:
+    return msgspec.structs.replace(plan_of(), plan_id=load_id, stream=stream, mode=mode)
+
+
+class RejectionTests(StoreFixtures):
+    @pytest.fixture
+    def relay(self, store: DeliveryStore) -> DeliveryStore:
+        return store
+
+    @staticmethod
+    def kept(relay: DeliveryStore) -> list[tuple[StreamId, str, int]]:
+        return [(each.stream, each.load_id, each.row.row) for each in relay.kept_rejections("shop")]
+
+    def test_records_are_kept_once_however_often_their_load_is_gone_on_with(
+        self, relay: DeliveryStore, lease: Lease, clock: HandClock
+    ) -> None:
+        began_at = clock.now
+        relay.keep_rejections(lease, _load_plan("l1"), [_rejection(1), _rejection(2)])
+        relay.keep_rejections(lease, _load_plan("l1", ORDERS), [_rejection(0, None, "bad \0 value")])
+        for rows in ([3], [3, 5]):
+            clock.advance(1)
+            relay.keep_rejections(
+                lease, _load_plan("l2"), [_rejection(row, f'{{"id": {row}, "x": "ü\\u0000"}}') for row in rows]
+            )
+        kept = relay.kept_rejections("shop")
+        assert self.kept(relay) == [
+            (USERS, "l1", 1), (USERS, "l1", 2), (USERS, "l2", 3), (USERS, "l2", 5), (ORDERS, "l1", 0),
+        ]  # fmt: skip
+        assert (kept[-1].row.reason, kept[-1].record, kept[-1].rejected_at) == ("bad \ufffd value", None, began_at)
+        assert (kept[3].record, kept[3].rejected_at) == ('{"id": 5, "x": "ü\\u0000"}', clock.now)
+
+    def test_a_replacement_takes_the_place_of_all_loads_before(self, relay: DeliveryStore, lease: Lease) -> None:
+        for stream in (USERS, ORDERS):
+            relay.keep_rejections(lease, _load_plan("l1", stream), [_rejection(1)])
+        relay.keep_rejections(lease, _load_plan("l2", mode=PushMode.OVERWRITE), [_rejection(7)])
+        assert self.kept(relay) == [(USERS, "l2", 7), (ORDERS, "l1", 1)]
+        relay.keep_rejections(lease, _load_plan("l3", mode=PushMode.OVERWRITE), [])
+        assert self.kept(relay) == [(ORDERS, "l1", 1)]
+
+    def test_the_newest_records_of_a_stream_are_kept(self, relay: DeliveryStore, lease: Lease) -> None:
+        relay.keep_rejections(lease, _load_plan("other", ORDERS), [_rejection(0)])
+        relay.keep_rejections(lease, _load_plan("l1"), [_rejection(row) for row in range(8)])
+        many = [_rejection(row) for row in range(MOST_KEPT_REJECTIONS - 3)]
+        relay.keep_rejections(lease, _load_plan("l2"), many)
+        kept = self.kept(relay)
+        assert kept[:4] == [*((USERS, "l1", row) for row in (5, 6, 7)), (USERS, "l2", 0)]
+        assert kept[-1] == (ORDERS, "other", 0)
+        assert len(kept) == MOST_KEPT_REJECTIONS + 1
+
+    def test_the_records_of_a_stream_have_so_many_bytes_at_most(self, relay: DeliveryStore, lease: Lease) -> None:
+        fit = MOST_KEPT_BYTES // LONGEST_KEPT_BYTES
+        for number in range(fit + 2):
+            relay.keep_rejections(lease, _load_plan(f"l{number}"), [_rejection(0, "x" * LONGEST_KEPT_BYTES)])
+        assert self.kept(relay) == [(USERS, f"l{number}", 0) for number in range(2, fit + 2)]
+
+    def test_records_are_pruned_with_the_history(self, relay: DeliveryStore, lease: Lease, clock: HandClock) -> None:
+        relay.keep_rejections(lease, _load_plan("old"), [_rejection(1)])
+        clock.advance(2 * 86400.0)
+        relay.keep_rejections(lease, _load_plan("new"), [_rejection(1)])
+        relay.prune_history(lease, days=1)
+        assert self.kept(relay) == [(USERS, "new", 1)]
+
+    @pytest.mark.parametrize("as_landed", [True, False])
+    def test_the_records_of_a_lost_load_come_again(self, relay: DeliveryStore, lease: Lease, as_landed: bool) -> None:
+        load = load_of("one", stream_state(USERS, "u"))
+        relay.announce(lease, load)
+        for load_id in ("one", "another"):
+            relay.keep_rejections(lease, _load_plan(load_id), [_rejection(1)])
+        relay.resolve(lease, load, [], [], Resolution(as_landed, who="ann"))
+        assert {load_id for _, load_id, _ in self.kept(relay)} == {"another", *(["one"] if as_landed else [])}

@@ -1,6 +1,6 @@
 """All conformance tests of a StateStore."""
 
-from tests.conformance.state_store.delivery_tests import DeliveryTests
+from tests.conformance.state_store.delivery_tests import DeliveryTests, RejectionTests
 from tests.conformance.state_store.generation_tests import GenerationTests
 from tests.conformance.state_store.kept_value_tests import EnrichedRowTests, KeptValueTests
 from tests.conformance.state_store.lease_tests import LeaseTests
@@ -18,6 +18,7 @@ class StateStoreConformance(
     RetentionTests,
     GenerationTests,
     DeliveryTests,
+    RejectionTests,
     KeptValueTests,
     EnrichedRowTests,
 ):

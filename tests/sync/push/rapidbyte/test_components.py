@@ -201,6 +201,15 @@ def test_a_rejected_record_is_the_row_that_it_is(quick_folder: Path) -> None:
     assert table.contacts(retries_rejected=True).planned.to_send == 1
 
 
+def test_a_reason_shows_no_secret(quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUSH_SECRET", "no home")
+    table = ComponentTable(quick_folder)
+    table.config |= {"record": '{"id": 3}', "failed": "1", "token": "${env:PUSH_SECRET}"}
+    table.fill(_PEOPLE)
+    assert table.contacts().rejections == {"data: it has ***": 1}
+    assert table.delivered()[3]["_reason"] == "data: it has ***"
+
+
 def test_a_record_that_is_rejected_again_by_the_next_attempt_counts_once(quick_folder: Path) -> None:
     table = ComponentTable(quick_folder)
     table.push["max_rejected"] = 1
