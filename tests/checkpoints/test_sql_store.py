@@ -129,10 +129,9 @@ class SqlStoreConformance(StateStoreConformance):
         lease = self.acquired(store, "run-1")
         store.change_state(lease, USERS, stream_state(USERS, "7"), who="ann")
         with Database(state_url).write() as tx:
-            later = {"airbyte_proto_shapes", "airbyte_proto_stream_changes", "airbyte_proto_open_generations"}
-            later |= {"airbyte_proto_config_history", "airbyte_proto_landed_tables"}
-            later |= {"airbyte_proto_deliveries", "airbyte_proto_rejected_rows", "airbyte_proto_kept_values"}
-            later |= {"airbyte_proto_enriched_rows", "airbyte_proto_kept_rejections"}
+            later = {"shapes", "stream_changes", "open_generations", "config_history", "landed_tables", "deliveries"}
+            later |= {"rejected_rows", "kept_values", "enriched_rows", "kept_rejections"}
+            later = {f"airbyte_proto_{name}" for name in later}
             for name in later:
                 tx.exec_driver_sql(f"DROP TABLE {name}")
             tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
