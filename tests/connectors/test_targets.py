@@ -148,15 +148,7 @@ def test_targets_of_postgresql(
     target: OpenTarget, postgres_server: PostgresServer, package: str, executable: str, schema_key: str
 ) -> None:
     schema = postgres_server.new_schema()
-    config = {
-        "host": "127.0.0.1",
-        "port": postgres_server.port,
-        "user": "tester",
-        "password": "none",
-        "database": "postgres",
-        "dbname": "postgres",
-        schema_key: schema,
-    }
+    config = {**_database(postgres_server), schema_key: schema}
     _push_twice_then_changes(target(package, executable, config))
     rows = _rows(postgres_server, f"SELECT id, name, score, price, is_new, made_at FROM {schema}.contacts ORDER BY id")
     meant = sorted(_CHANGED, key=lambda row: row["id"])
@@ -170,6 +162,63 @@ def test_targets_of_postgresql(
     for row, each in zip(rows, meant, strict=True):
         times = (None,) if row[5] is None else (row[5].replace(tzinfo=UTC), row[5].replace(tzinfo=zone))
         assert each["made_at"] in times
+
+
+_SDK, _PIPELINEWISE = "meltanolabs-target-postgres==0.8.1", "pipelinewise-target-postgres==2.1.2"
+
+
+@pytest.mark.nightly
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("package", "options", "after_removal", "after_overwrite"),
+    [
+        (_SDK, {}, "marked", "marked"),
+        (_SDK, {"hard_delete": True}, "marked", "gone"),
+        (_SDK, {"add_record_metadata": False, "activate_version": False}, "emptied", "emptied"),
+        (_PIPELINEWISE, {}, "marked", "marked"),
+        (_PIPELINEWISE, {"hard_delete": True}, "gone", "gone"),
+    ],
+)
+def test_a_row_that_a_mirror_removes(
+    target: OpenTarget,
+    postgres_server: PostgresServer,
+    package: str,
+    options: Row,
+    after_removal: str,
+    after_overwrite: str,
+) -> None:
+    schema = postgres_server.new_schema()
+    config = {**_database(postgres_server), "default_target_schema": schema, **options}
+    table = target(package, "target-postgres", config, mode="mirror")
+
+    def fate_of_1() -> str:
+        found = _rows(
+            postgres_server, f"SELECT name, to_jsonb(c)->>'_sdc_deleted_at' FROM {schema}.contacts c WHERE id = 1"
+        )
+        return "gone" if not found else "marked" if found[0][1] else "emptied" if found[0][0] is None else "there"
+
+    assert (table.contacts().error, fate_of_1()) == (None, "there")
+    table.fill(_ALL[1:])
+    report = table.contacts()
+    assert (report.error, report.planned.removed, report.acknowledged) == (None, 1, 1)
+    assert fate_of_1() == after_removal
+    table.push["mode"] = "overwrite"
+    assert (table.contacts().error, fate_of_1()) == (None, after_overwrite)
+    table.push["mode"] = "mirror"
+    table.fill(_ALL)
+    again = table.contacts()
+    assert (again.error, again.sent, fate_of_1()) == (None, 1, "there")
+
+
+def _database(server: PostgresServer) -> Row:
+    return {
+        "host": "127.0.0.1",
+        "port": server.port,
+        "user": "tester",
+        "password": "none",
+        "database": "postgres",
+        "dbname": "postgres",
+    }
 
 
 def _number(value: Any) -> Decimal | None:
