@@ -30,9 +30,9 @@ def rejected_content(plan: RelayPlan, rejected: Sequence[RejectedRow]) -> list[R
     size_bytes = 0
     for each in _contents(plan, rejected[-MOST_KEPT_REJECTIONS:]):
         found.append(each)
-        size_bytes += len(each.record or "")
+        size_bytes += _bytes_of(each.record)
         while size_bytes > MOST_KEPT_BYTES:
-            size_bytes -= len(found.popleft().record or "")
+            size_bytes -= _bytes_of(found.popleft().record)
     return [*found]
 
 
@@ -46,7 +46,11 @@ def _contents(plan: RelayPlan, rejected: Sequence[RejectedRow]) -> Iterator[Reje
         for batch in plan_batches(plan.plan, LOCAL, min(rows), max(rows) + 1):
             for number in sorted(rows.keys() & range(batch.start, batch.end)):
                 text = _record(batch.rows.slice(number - batch.start, 1), formed.form)
-                yield RejectedContent(rows[number], text if len(text) <= LONGEST_KEPT_BYTES else None)
+                yield RejectedContent(rows[number], text if _bytes_of(text) <= LONGEST_KEPT_BYTES else None)
+
+
+def _bytes_of(record: str | None) -> int:
+    return len((record or "").encode(errors="replace"))
 
 
 def _record(row: pa.RecordBatch, form: RecordForm) -> str:

@@ -9,12 +9,12 @@ import pytest
 
 from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.errors import CommitUnknown, ProtoError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.relay import rejected_content
-from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from tests.sync.relay.relayed_shop import RelayedShop, Row
@@ -40,6 +40,13 @@ def _offer(*names: str, **more: Any) -> Row:
 
 def _kept(shop: RelayedShop) -> list[tuple[int, str]]:
     return [(each.row.row, each.record or "") for each in shop.store.kept_rejections("shop")]
+
+
+def _sync_with(shop: RelayedShop, faults: CallFaults) -> SyncReport:
+    """A sync whose store fails as planned."""
+    settings = Settings.load(shop.home, shop.home / "settings.yaml")
+    with Engine(settings, store=with_faults(shop.store, faults)) as engine:
+        return sync_connection(engine, Connection.from_file(shop.connection_file), SyncRequest())
 
 
 @pytest.mark.parametrize("select", [{}, {"select": ["id", "name", "more"], "rename_columns": {"id": "number"}}])
@@ -87,11 +94,19 @@ def test_the_newest_are_kept_and_none_that_is_too_long(quick_folder: Path, monke
     assert "users: of 6 rejected records the last 3 are kept" in report.warnings
 
 
-def test_what_was_rejected_is_kept_before_a_load_is_left_to_a_person(quick_folder: Path) -> None:
+@pytest.mark.parametrize("by", ["the run that failed", "the next run"])
+def test_what_was_rejected_is_kept_before_a_load_is_left_to_a_person(quick_folder: Path, by: str) -> None:
     shop = _shop(quick_folder, write="append", max_bytes=1 << 20)
     shop.to |= {"dies_after": 8, "once": str(quick_folder / "once"), "echo": "each"}
-    names = [*("a long name" if number == 2 else "short" for number in range(15))]
-    assert shop.sync_of(_offer(*names)).streams["users"].status is SyncStatus.UNKNOWN
+    shop.offer(_offer(*("a long name" if number == 2 else "short" for number in range(15))))
+    faults = CallFaults({("keep_rejections", 1): CallFault.BEFORE} if by == "the next run" else {})
+    report = _sync_with(shop, faults)
+    assert report.streams["users"].status is SyncStatus.UNKNOWN
+    if by == "the next run":
+        assert any("its rejected records could not be kept" in warning for warning in report.warnings)
+        assert _kept(shop) == []
+        with pytest.raises(CommitUnknown, match="--retry-unknown"):
+            shop.sync()
     assert [row for row, _ in _kept(shop)] == [2]
     shop.resolve(as_landed=False)
     assert _kept(shop) == []
@@ -121,10 +136,8 @@ def test_rejected_records_are_kept_once_where_the_store_fails(
     shop.offer(_offer("short", "a long name 1", "short", "a long name 2"))
     call, kind = fault
     faults = CallFaults({(call, 1): kind})
-    settings = Settings.load(shop.home, shop.home / "settings.yaml")
-    with suppress(ProtoError), Engine(settings, store=with_faults(shop.store, faults)) as engine:
-        report = sync_connection(engine, Connection.from_file(shop.connection_file), SyncRequest())
-        assert report.streams["users"].status is not SyncStatus.COMPLETE
+    with suppress(ProtoError):
+        assert _sync_with(shop, faults).streams["users"].status is not SyncStatus.COMPLETE
     assert len(faults.fired) == 1
     assert "users" not in shop.positions()
     had = shop.ids("users")
