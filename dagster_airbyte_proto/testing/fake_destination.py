@@ -1,6 +1,8 @@
 """A destination of either protocol that can misbehave in every way that real ones were seen to, for tests.
 
-It writes records to a file, a line each, and puts them there before it sends the state back. The config says how:
+It writes records to a file, a line each, and puts them there before it sends the state back. Records of a generation
+(a version, of Singer) that replaces those before have its number. With `--takes-updates` it lists the mode `update`.
+The config says how:
 
 - `path`: the file. `echo`: `each` state at once, `end`: the last one at the end, `never`.
 - `form`: `envelope`, `bare`, `twice` or `stranger`, as destinations of Airbyte send states back.
@@ -27,7 +29,7 @@ from typing import Any, TextIO
 
 def main(arguments: list[str]) -> None:
     if "spec" in arguments:
-        modes = ["append", "append_dedup", "overwrite"]
+        modes = ["append", "append_dedup", "overwrite", *(["update"] if "--takes-updates" in arguments else [])]
         spec = {"connectionSpecification": {"type": "object"}, "supported_destination_sync_modes": modes}
         _say({"type": "SPEC", "spec": spec})
     elif "--about" in arguments:
@@ -44,12 +46,13 @@ def main(arguments: list[str]) -> None:
         config = json.loads(config_file.read_text())
         if "rotates" in config:
             _rotate(config_file, {**config, "rotates": config["rotates"] + 1}, is_singer="write" not in arguments)
-        _Destination(config, is_singer="write" not in arguments).run(sys.stdin)
+        generation = _replacing_generation(arguments) if "write" in arguments else None
+        _Destination(config, is_singer="write" not in arguments, generation=generation).run(sys.stdin)
 
 
 class _Destination:
-    def __init__(self, config: dict[str, Any], *, is_singer: bool) -> None:
-        self._config, self._is_singer = config, is_singer
+    def __init__(self, config: dict[str, Any], *, is_singer: bool, generation: int | None) -> None:
+        self._config, self._is_singer, self._generation = config, is_singer, generation
         self._waiting: list[str] = []
         self._states: list[Any] = []
         self._records = self._rejected = 0
@@ -71,7 +74,7 @@ class _Destination:
                     self._flush(self._states)
                     self._states = []
             elif kind in ("ACTIVATE_VERSION", "TRACE", "SCHEMA"):
-                self._waiting.append(json.dumps({"message": message}))
+                self._wait({"message": message}, message)
         self._flush(self._states[-1:] if self._config.get("echo") == "end" else [])
         if self._config.get("fails") and self._config.get("fails_stream") in (None, self._stream):
             error = {"message": "it cannot go on", "failure_type": self._config["fails"]}
@@ -100,7 +103,11 @@ class _Destination:
         if self._config.get("rejects") and row.get("bad"):
             self._rejected += 1
             return
-        self._waiting.append(json.dumps({"stream": record["stream"], "row": row}))
+        self._wait({"stream": record["stream"], "row": row}, message)
+
+    def _wait(self, line: dict[str, Any], message: dict[str, Any]) -> None:
+        generation = message.get("version") if self._is_singer else self._generation
+        self._waiting.append(json.dumps(line if generation is None else {**line, "generation": generation}))
 
     def _take_files(self, message: dict[str, Any]) -> None:
         """Takes the records of a BATCH message, as targets on Meltano's SDK do: at once, file by file."""
@@ -152,6 +159,13 @@ class _Destination:
                 if form in ("bare", "twice")
                 else {"type": "STATE", "state": state}
             )
+
+
+def _replacing_generation(arguments: list[str]) -> int | None:
+    """The generation of the catalog's stream, if it replaces those before."""
+    [stream] = json.loads(Path(arguments[arguments.index("--catalog") + 1]).read_text())["streams"]
+    generation: int = stream["generation_id"]
+    return generation if generation and stream["minimum_generation_id"] == generation else None
 
 
 def _rotate(file: Path, config: dict[str, Any], *, is_singer: bool) -> None:

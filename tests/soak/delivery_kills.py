@@ -21,7 +21,8 @@ from tests.soak.kill_methods import KillMethod, RunningSync, connector, destinat
 from tests.soak.tally import Tally
 from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.push.push_fork_server import PushForkServer
-from tests.sync.push.pushed_table import PushedTable, is_removal, person
+from tests.sync.push.pushed_table import is_removal, person
+from tests.sync.push.swept_push import SweptPush
 from tests.sync.relay.relayed_shop import RelayedShop
 
 _ROUNDS = 4
@@ -64,36 +65,37 @@ class KilledPush:
     def __init__(self, folder: Path, chance: random.Random, server: PushForkServer | DeliveryCommands) -> None:
         folder.mkdir()
         protocol = chance.choice(("airbyte", "singer", "syncmaven"))
-        self.mode = "upsert" if protocol == "syncmaven" else chance.choice(("mirror", "upsert", "append"))
+        modes = ["mirror", "upsert", "append", "insert", "overwrite", *(["update"] if protocol == "airbyte" else [])]
+        self.mode = "upsert" if protocol == "syncmaven" else chance.choice(modes)
         self.folder, self._server = folder, server
-        self.table = PushedTable(folder, protocol=protocol, mode=self.mode)
-        self.table.push["key"] = ["id"]
-        self.table.config |= {"keeps": True} if protocol == "syncmaven" else {"echo": chance.choice(("each", "end"))}
-        if chance.random() < 0.5:
+        self._swept = SweptPush.of_fake(folder, protocol, self.mode, chance.choice(("each", "end", "bare", "exit")))
+        self.table = self._swept.table
+        self.table.options.pop("checkpoint_rows", None)
+        if self.mode != "overwrite" and chance.random() < 0.5:
             self.table.options["checkpoint_rows"] = 25
         self._batches = folder / "batches"
         if protocol == "singer" and chance.random() < 0.5:
             self.table.connector["batch_folder"] = str(self._batches)
         self.points_file = self.table.points_file
-        self._people: dict[int, dict[str, object]] = {}
         self._turn = 0
         self._proved: set[tuple[int, bool]] = set()
         self._had = 0
 
     def grow(self, chance: random.Random) -> None:
         self._turn += 1
-        for number in chance.sample(sorted(self._people), min(len(self._people), 15)):
-            self._people[number] = person(number, f"{number} in turn {self._turn}")
+        people = dict(self._swept.people)
+        for number in chance.sample(sorted(people), min(len(people), 15)):
+            people[number] = person(number, f"{number} in turn {self._turn}")
         for number in range(20):
             key = 1000 * self._turn + number
-            self._people[key] = person(key)
+            people[key] = person(key)
         if self.mode == "mirror":
-            for number in chance.sample(sorted(self._people), 5):
-                del self._people[number]
-        self.table.fill(list(self._people.values()))
+            for number in chance.sample(sorted(people), 5):
+                del people[number]
+        self._swept.fill(people)
 
     def start(self) -> int:
-        self._had, self._proved = len(self.table.received()), self.table.acknowledged_ids()
+        self._had, self._proved = len(self.table.received()), self._swept.proved()
         return self._server.start(self.table)
 
     def end(self) -> int:
@@ -114,15 +116,7 @@ class KilledPush:
         assert ended == 0, f"it ended with {ended}"
         left = sorted(self._batches.iterdir()) if self._batches.exists() else []
         assert not left, f"batch files are left: {left[:3]}"
-        if self.mode == "append":
-            sent = {(row["id"], row["name"]) for row in self.table.received()}
-            missing = {(each["id"], each["name"]) for each in self._people.values()} - sent
-            assert not missing, f"lost: {sorted(missing)[:5]}"
-            return
-        assert self.table.held() == self._people, "the destination has other rows than the table"
-        assert self.table.delivered().keys() == self._people.keys(), "the delivered table has other rows"
-        if self.table.protocol == "syncmaven":
-            assert self.table.kept_names() == {key: each["name"] for key, each in self._people.items()}
+        self._swept.check(f"in turn {self._turn}")
 
     def _sent_since(self, place: int) -> set[tuple[int, bool]]:
         return {(row["id"], is_removal(row)) for row in self.table.received()[place:]}

@@ -56,7 +56,8 @@ class PushedTable:
         self, folder: Path, *, protocol: str = "airbyte", mode: str = "upsert", schema: pa.Schema = SCHEMA
     ) -> None:
         self.folder, self.protocol, self._schema = folder, protocol, schema
-        self.launch: Row = {"kind": "local", "command": _FAKES[protocol == "syncmaven"]}
+        options = ["--takes-updates"] if mode == "update" else []
+        self.launch: Row = {"kind": "local", "command": [*_FAKES[protocol == "syncmaven"], *options]}
         self.home, self.out, self.points_file = folder / "home", folder / "out.jsonl", folder / "points"
         self.stream = "contacts"
         self.config: Row = {}
@@ -98,7 +99,7 @@ class PushedTable:
 
     @property
     def is_fake(self) -> bool:
-        return self.launch.get("command") in _FAKES
+        return self.launch.get("command", [])[:3] in _FAKES
 
     def fill(self, rows: Sequence[Row]) -> None:
         """Replaces the rows of the table."""
@@ -187,6 +188,17 @@ class PushedTable:
             else:
                 held[row["id"]] = {name: value for name, value in row.items() if name in SCHEMA.names}
         return held
+
+    def shown(self) -> list[Row]:
+        """The rows of the generation that a destination shows which replaces all by the next one that is complete."""
+        shown: list[Row] = []
+        rows: dict[int, list[Row]] = {}
+        for line in self._lines():
+            if "row" in line:
+                rows.setdefault(line["generation"], []).append(line["row"])
+            elif line["message"]["type"] in ("ACTIVATE_VERSION", "TRACE"):
+                shown = list(rows.get(line["generation"], []))
+        return shown
 
     def delivered(self) -> dict[int, Row]:
         """The rows of the delivered table."""

@@ -7,8 +7,9 @@ import pytest
 
 from dagster_airbyte_proto.points import PUSH_POINTS
 from tests.sync.push.push_fork_server import PushForkServer
-from tests.sync.push.pushed_table import PushedTable, is_removal, person
+from tests.sync.push.pushed_table import PushedTable, person
 from tests.sync.push.rapidbyte.component_table import ComponentTable
+from tests.sync.push.swept_push import SweptPush
 
 KILLED = -9
 _ECHOES = ("each", "end")
@@ -30,6 +31,9 @@ _CASES = [
     (protocol, mode, echo) for protocol in ("airbyte", "singer") for mode in ("mirror", "append") for echo in _ECHOES
 ]
 _CASES += [("syncmaven", "upsert", "end"), ("singer", "mirror", "by files")]
+_CASES += [("airbyte", mode, "each") for mode in ("insert", "update", "overwrite")]
+_CASES += [("singer", "insert", "each"), ("singer", "overwrite", "end"), ("airbyte", "mirror", "bare")]
+_CASES += [("airbyte", "overwrite", "exit"), ("airbyte", "mirror", "exit"), ("singer", "append", "exit")]
 _CASES += [("rapidbyte", mode, "each") for mode in ("upsert", "append")]
 _EVERY_TIME = (("airbyte", "mirror", "each"), ("syncmaven", "upsert", "end"))
 
@@ -42,53 +46,31 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
     server: PushForkServer, quick_folder: Path, protocol: str, mode: str, echo: str
 ) -> None:
     if protocol == "rapidbyte":
-        table: PushedTable = ComponentTable(quick_folder, mode=mode)
+        swept = SweptPush(ComponentTable(quick_folder, mode=mode), mode=mode)
     else:
-        table = PushedTable(quick_folder, protocol=protocol, mode=mode)
-        table.config |= {"keeps": True} if protocol == "syncmaven" else {"echo": echo.replace("by files", "each")}
-    batches = quick_folder / "batches"
-    if echo == "by files":
-        table.connector["batch_folder"] = str(batches)
-    table.options["checkpoint_rows"] = 8
-    table.push["key"] = ["id"]
-    people = {number: person(number) for number in range(20)}
-    table.fill(list(people.values()))
+        swept = SweptPush.of_fake(quick_folder, protocol, mode, echo)
+    table = swept.table
+    swept.fill({number: person(number) for number in range(20)})
     assert server.push(table) == 0
-    kills, names = 0, {each["id"]: each["name"] for each in people.values()}
+    kills, names = 0, swept.names
     for turn, (point, number) in enumerate(_POINTS, start=1):
-        for each in range(turn % 4, 20, 4):
-            people[each] = person(each, f"{each} in turn {turn}")
-        people[100 + turn] = person(100 + turn)
-        if mode == "mirror":
-            people.pop(99 + turn, None)
-        table.fill(list(people.values()))
-        before = len(table.received())
+        swept.change(turn)
+        before, shown = len(table.received()), table.shown() if mode == "overwrite" else []
+        where = f"killed at {point}:{number}"
         kills += server.push(table, (point, number)) == KILLED
-        proved = table.acknowledged_ids()
-        at_death = len(table.received())
-        new_names = {each["id"]: each["name"] for each in people.values()}
+        swept.check_shown(shown, where)
+        proved, at_death = swept.proved(), len(table.received())
         if protocol == "syncmaven":
-            of_acknowledged = {**names, **{number: new_names[number] for number, _ in proved}}
-            assert table.kept_names() in (of_acknowledged, new_names), f"killed at {point}:{number}"
-        names = new_names
+            of_acknowledged = {**names, **{number: swept.names[number] for number, _ in proved}}
+            assert table.kept_names() in (of_acknowledged, swept.names), where
+        names = swept.names
         for _ in range(3):
             if server.push(table) == 0:
                 break
-        rows = table.received()
-        where = f"killed at {point}:{number}"
-        sent_again = [row["id"] for row in rows[at_death:] if (row["id"], is_removal(row)) in proved]
-        assert sent_again == [], where
-        if protocol == "syncmaven":
-            assert table.kept_names() == names, where
-        if mode == "mirror":
-            assert table.held() == people, where
-            assert table.delivered().keys() == people.keys(), where
-        else:
-            assert {(row["id"], row["name"]) for row in rows} >= {
-                (each["id"], each["name"]) for each in people.values()
-            }, where
-        assert len(rows) > before, where
-        assert not batches.exists() or not list(batches.iterdir()), where
+        swept.check_sent_since(at_death, proved, where)
+        swept.check(where)
+        assert len(table.received()) > before, where
+        assert not swept.batches.exists() or not list(swept.batches.iterdir()), where
     assert kills > len(_POINTS) / 2
 
 

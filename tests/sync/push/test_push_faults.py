@@ -4,6 +4,7 @@ No row is skipped, none that the store knows as acknowledged is sent again, and 
 rows that were acknowledged.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,16 +12,17 @@ import pytest
 
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
-from tests.sync.push.pushed_table import PushedTable, Row, is_removal, person
+from tests.sync.push.pushed_table import PushedTable, person
+from tests.sync.push.swept_push import SweptPush
 
 _CASES = [
-    (protocol, mode, fault)
-    for protocol in ("airbyte", "singer", "syncmaven")
-    for mode in ("mirror", "upsert", "append")
-    for fault in (CallFault.BEFORE, CallFault.AFTER)
-    if (protocol, mode) != ("syncmaven", "mirror")
+    *(("airbyte", mode, "each") for mode in ("mirror", "upsert", "append", "insert", "update", "overwrite")),
+    *(("singer", mode, "each") for mode in ("mirror", "upsert", "append", "insert", "overwrite")),
+    *(("syncmaven", mode, "each") for mode in ("upsert", "append")),
+    *(("airbyte", mode, "bare") for mode in ("mirror", "insert")),
+    *((protocol, mode, "exit") for protocol in ("airbyte", "singer") for mode in ("mirror", "append", "overwrite")),
 ]
-_EVERY_TIME = (("airbyte", "mirror", CallFault.BEFORE),)
+_EVERY_TIME = (("airbyte", "mirror", "each", CallFault.BEFORE),)
 # Calls that change something; the others are read again as often as one likes.
 _CALLS = (
     "seal_plan", "begin_delivery", "announce_rows", "acknowledge_rows", "announce", "promote", "begin_run", "end_run",
@@ -29,59 +31,52 @@ _CALLS = (
 
 
 @pytest.mark.parametrize(
-    ("protocol", "mode", "fault"),
-    [pytest.param(*case, marks=[] if case in _EVERY_TIME else [pytest.mark.nightly]) for case in _CASES],
+    ("protocol", "mode", "echo", "fault"),
+    [
+        pytest.param(*case, fault, marks=[] if (*case, fault) in _EVERY_TIME else [pytest.mark.nightly])
+        for case in _CASES
+        for fault in (CallFault.BEFORE, CallFault.AFTER)
+    ],
 )
 def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
-    quick_folder: Path, protocol: str, mode: str, fault: CallFault
+    quick_folder: Path, protocol: str, mode: str, echo: str, fault: CallFault
 ) -> None:
-    table = PushedTable(quick_folder, protocol=protocol, mode=mode)
-    table.push["key"] = ["id"]
-    table.options["checkpoint_rows"] = 8
-    if protocol == "syncmaven":
-        table.config["keeps"] = True
-    people: dict[int, Row] = {number: person(number) for number in range(12)}
-    fired = 0
-    for turn, (call, number) in enumerate(((call, number) for call in _CALLS for number in (1, 2)), start=1):
-        _change(people, turn, may_remove=mode == "mirror")
-        table.fill(list(people.values()))
+    swept = SweptPush.of_fake(quick_folder, protocol, mode, echo)
+    assert _faults_fired(swept, [(call, number) for call in _CALLS for number in (1, 2)], fault) > len(_CALLS)
+
+
+@pytest.mark.parametrize(
+    ("mode", "echo"),
+    [("insert", "each"), ("update", "each"), ("overwrite", "each"), ("mirror", "bare"), ("append", "exit")],
+)
+def test_an_acknowledgement_that_fails_is_no_loss_in_any_mode(quick_folder: Path, mode: str, echo: str) -> None:
+    swept = SweptPush.of_fake(quick_folder, "airbyte", mode, echo)
+    assert _faults_fired(swept, [("acknowledge_rows", 1)], CallFault.BEFORE) == 1
+
+
+def _faults_fired(swept: SweptPush, calls: Sequence[tuple[str, int]], fault: CallFault) -> int:
+    """Pushes once with each fault and once without. Returns how many faults there were."""
+    table, fired = swept.table, 0
+    swept.people = {number: person(number) for number in range(12)}
+    for turn, (call, number) in enumerate(calls, start=1):
+        swept.change(turn)
         where = f"{call} {number} failed {fault} its effect"
         table.faults = CallFaults({(call, number): fault})
-        had = len(table.received())
+        had, shown = len(table.received()), table.shown() if swept.mode == "overwrite" else []
         with suppress(ProtoError):
             report = table.contacts()
             assert report.sent == report.acknowledged + report.rejected + report.unknown, where
             assert report.status == "complete" or report.error, where
         fired += len(table.faults.fired)
         table.faults = None
-        proved, had_then = table.acknowledged_ids(), len(table.received())
+        swept.check_shown(shown, where)
+        proved, had_then = swept.proved(), len(table.received())
         final = table.contacts(retries_unknown=True)
         assert (final.status, final.error) == ("complete", None), where
-        rows = table.received()
-        again = {(row["id"], is_removal(row)) for row in rows[had_then:]} & proved
-        assert again == set(), where
-        assert len(rows) > had, where
-        _check(table, people, where)
-    assert fired > len(_CALLS)
-
-
-def _change(people: dict[int, Row], turn: int, *, may_remove: bool) -> None:
-    for number in list(people)[turn % 3 :: 3]:
-        people[number] = person(number, f"{number} in turn {turn}")
-    people[100 + turn] = person(100 + turn)
-    if may_remove:
-        people.pop(99 + turn, None)
-
-
-def _check(table: PushedTable, people: dict[int, Row], where: str) -> None:
-    if table.push["mode"] == "append":
-        sent = {(row["id"], row["name"]) for row in table.received()}
-        assert sent >= {(each["id"], each["name"]) for each in people.values()}, where
-        return
-    assert table.held() == people, where
-    assert table.delivered().keys() == people.keys(), where
-    if table.protocol == "syncmaven":
-        assert table.kept_names() == {number: each["name"] for number, each in people.items()}, where
+        swept.check_sent_since(had_then, proved, where)
+        assert len(table.received()) > had, where
+        swept.check(where)
+    return fired
 
 
 _STREAM_CALLS = (

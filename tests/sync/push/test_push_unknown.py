@@ -40,9 +40,9 @@ _CASES = [
     (protocol, mode, echo)
     for protocol in ("airbyte", "singer")
     for mode in ("append", "insert")
-    for echo in ("each", "end")
-    if (protocol, mode) != ("airbyte", "insert")
+    for echo in ("each", "end", "exit")
 ]
+_CASES += [("airbyte", "append", "bare")]
 _TELLING: list[_Fault] = [
     ({("acknowledge_rows", "*"): CallFault.BEFORE}, {}),
     ({("announce_rows", 2): CallFault.AFTER}, {}),
@@ -62,6 +62,9 @@ def test_unknown_rows_are_kept_and_reported_and_wait_for_a_person(
     faults = [*_TELLING, *_OF_STORE, *_OF_DESTINATION] if is_sweep else _TELLING
     table = PushedTable(quick_folder, protocol=protocol, mode=mode)
     table.push["key"] = ["id"]
+    says = {"bare": {"form": "bare"}, "exit": {"echo": "never"}}.get(echo, {"echo": echo})
+    if echo == "exit":
+        table.options["acknowledge"] = "exit"
     people: dict[int, Row] = {}
     sent_unknown: Counter[int] = Counter()
     told = 0
@@ -69,13 +72,13 @@ def test_unknown_rows_are_kept_and_reported_and_wait_for_a_person(
         where = f"{planned} {misbehaviour}"
         people |= {number: person(number) for number in range(100 * turn, 100 * turn + 20)}
         table.fill(list(people.values()))
-        table.config = {"echo": echo, **misbehaviour}
+        table.config = {**says, **misbehaviour}
         table.faults = CallFaults(planned)
         with suppress(ProtoError):
             report = table.contacts()
             assert report.sent == report.acknowledged + report.rejected + report.unknown, where
             assert report.unknown >= len(table.unknown_ids()) - 5, where  # a batch may be announced and not yet sent
-        table.config, table.faults = {"echo": echo}, None
+        table.config, table.faults = {**says}, None
         unknown, at_death = table.unknown_ids(), len(table.received())
         if unknown:
             told += 1

@@ -1,0 +1,89 @@
+"""A push whose calls fail, or that is killed, at each step in turn: what has to hold after each, in any mode."""
+
+from pathlib import Path
+
+from tests.sync.push.pushed_table import PushedTable, Row, is_removal, person
+
+
+class SweptPush:
+    """The pushed table with rows that change from turn to turn.
+
+    `echo` says how the destination acknowledges: `each` state at once, the last one at its `end`, `bare` states without
+    an envelope, or by its `exit` alone. With `by files` a Singer target gets its records in files.
+    """
+
+    def __init__(self, table: PushedTable, *, mode: str, echo: str = "each") -> None:
+        self.table, self.mode = table, mode
+        self.people: dict[int, Row] = {}
+        self._first: dict[int, Row] = {}
+        self.batches = table.folder / "batches"
+        table.push["key"] = ["id"]
+        if mode != "overwrite":
+            table.options["checkpoint_rows"] = 8
+        if table.protocol == "syncmaven":
+            table.config["keeps"] = True
+        elif table.protocol in ("airbyte", "singer"):
+            table.config |= {
+                "end": {"echo": "end"},
+                "bare": {"form": "bare"},
+                "exit": {"echo": "never"},
+            }.get(echo, {"echo": "each"})
+        if echo == "exit":
+            table.options["acknowledge"] = "exit"
+        if echo == "by files":
+            table.connector["batch_folder"] = str(self.batches)
+
+    @classmethod
+    def of_fake(cls, folder: Path, protocol: str, mode: str, echo: str = "each") -> "SweptPush":
+        return cls(PushedTable(folder, protocol=protocol, mode=mode), mode=mode, echo=echo)
+
+    def fill(self, people: dict[int, Row]) -> None:
+        """Sets the rows of the table."""
+        self.people = people
+        self._first = {number: self._first.get(number, each) for number, each in people.items()}
+        self.table.fill(list(people.values()))
+
+    def change(self, turn: int) -> None:
+        """Changes some rows, adds one, and removes one where removals are pushed."""
+        people = dict(self.people)
+        for number in list(people)[turn % 3 :: 3]:
+            people[number] = person(number, f"{number} in turn {turn}")
+        people[100 + turn] = person(100 + turn)
+        if self.mode == "mirror":
+            people.pop(99 + turn, None)
+        self.fill(people)
+
+    @property
+    def names(self) -> dict[int, str]:
+        return {number: each["name"] for number, each in self.people.items()}
+
+    def proved(self) -> set[tuple[int, bool]]:
+        """The rows that must not be sent again: those that are acknowledged, unless the mode always sends all."""
+        return set() if self.mode == "overwrite" else self.table.acknowledged_ids()
+
+    def check_sent_since(self, place: int, proved: set[tuple[int, bool]], where: str) -> None:
+        again = {(row["id"], is_removal(row)) for row in self.table.received()[place:]} & proved
+        assert again == set(), where
+
+    def check_shown(self, before: list[Row], where: str) -> None:
+        """Where all is replaced, the rows of before are shown, or those of now: never a part of them."""
+        if self.mode == "overwrite":
+            shown = self.table.shown()
+            assert shown in (before, list(self.people.values())), where
+
+    def check(self, where: str) -> None:
+        """What holds once a push has come to its end."""
+        people, table = self.people, self.table
+        if self.mode == "overwrite":
+            assert table.shown() == list(people.values()), where
+            return
+        assert table.delivered().keys() == people.keys(), where
+        sent = {(row["id"], row["name"]) for row in table.received() if not is_removal(row)}
+        if self.mode == "insert":
+            assert sent == {(each["id"], each["name"]) for each in self._first.values()}, where
+        elif self.mode == "append" or table.protocol == "rapidbyte":
+            assert sent >= {(each["id"], each["name"]) for each in people.values()}, where
+        else:
+            assert table.held() == people, where
+        if table.protocol == "syncmaven":
+            assert table.kept_names() == self.names, where
