@@ -51,7 +51,7 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
 )
 def test_an_acknowledgement_that_fails_is_no_loss_in_any_mode(quick_folder: Path, mode: str, echo: str) -> None:
     swept = SweptPush.of_fake(quick_folder, "airbyte", mode, echo)
-    assert _faults_fired(swept, [("acknowledge_rows", 1)], CallFault.BEFORE) == 1
+    assert _faults_fired(swept, [("acknowledge_rows", 1)] * 2, CallFault.BEFORE) == 2
 
 
 def _faults_fired(swept: SweptPush, calls: Sequence[tuple[str, int]], fault: CallFault) -> int:
