@@ -25,12 +25,12 @@ from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, Ta
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.branches import TableBranches
-from dagster_airbyte_proto.tables.iceberg.commit_attempt import CommitAttempt, commit_attempt
-from dagster_airbyte_proto.tables.iceberg.commit_leftovers import LeftoverKeeper
+from dagster_airbyte_proto.tables.iceberg.commit.attempt import CommitAttempt, commit_attempt
+from dagster_airbyte_proto.tables.iceberg.commit.leftovers import LeftoverKeeper
+from dagster_airbyte_proto.tables.iceberg.commit.results import result_before_commit, result_of_commit, result_of_landed
 from dagster_airbyte_proto.tables.iceberg.copy_on_write import CopyOnWrite, needs_copy_on_write
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg.layout import set_order
-from dagster_airbyte_proto.tables.iceberg.load_results import result_before_commit, result_of_commit, result_of_landed
 from dagster_airbyte_proto.tables.iceberg.log import (
     HIGH_WATER_MARK,
     History,

@@ -33,6 +33,7 @@ from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, Ta
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision
 from dagster_airbyte_proto.tables.formats import LOAD_ID
+from dagster_airbyte_proto.tables.iceberg.commit.results import result_before_commit, result_of_commit, result_of_landed
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog, remote_storage
 from dagster_airbyte_proto.tables.iceberg.connect.remote_table import RemoteTable
@@ -44,7 +45,6 @@ from dagster_airbyte_proto.tables.iceberg.connect.statements import (
     rename_columns,
 )
 from dagster_airbyte_proto.tables.iceberg.connect.writes import insert
-from dagster_airbyte_proto.tables.iceberg.load_results import result_before_commit, result_of_commit, result_of_landed
 from dagster_airbyte_proto.tables.iceberg.log import (
     CONNECTION,
     HIGH_WATER_MARK,

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown
-from dagster_airbyte_proto.tables.iceberg.commit_leftovers import CommitLeftovers
+from dagster_airbyte_proto.tables.iceberg.commit.leftovers import CommitLeftovers
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
