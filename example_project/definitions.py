@@ -33,7 +33,7 @@ STATE = SqlStateStore(url=dg.EnvVar("STATE_URL")) if "STATE_URL" in os.environ e
 # Spark computes in this process, until there is a cluster; a run takes one of its processors, for there may be several.
 CLUSTER = {"spark.master": os.environ["SPARK_MASTER"], "spark.cores.max": "1"} if "SPARK_MASTER" in os.environ else {}
 if "SPARK_SECRET" in os.environ:
-    CLUSTER |= {"spark.authenticate": "true", "spark.authenticate.secret": os.environ["SPARK_SECRET"]}
+    CLUSTER |= {"spark.authenticate": "true", "spark.authenticate.secret": dg.EnvVar("SPARK_SECRET")}
 # Or a server of Spark Connect has the only JVM, and this process is its client.
 CONNECT = os.environ.get("SPARK_REMOTE", "")
 if CONNECT:

@@ -1,7 +1,7 @@
 """Follows which rows a destination has proved, by the states that it sent back. The same for every protocol.
 
 - An echo proves all rows before its state, and so all earlier states too.
-- A state that we never sent, or that is proved already, is no progress: it is counted.
+- A state that we never sent, or that is proved already, is no progress. It is counted, and the run's log says so.
 - Our states carry the plan and the position, so no two of them are equal.
 - What a destination counts is taken once, from the echo that proves the rows. A count of all records may hold the
   rejected ones or not: the specification does not say, and destinations differ.
@@ -43,7 +43,7 @@ class Acknowledgements:
         """Takes in an echo. True if it proves rows that were not proved before."""
         position = echo.position
         if position is None or position.plan_id != self._plan_id:
-            self.strangers += 1
+            self.strangers += not echo.is_end  # which may come without a state
             return False
         if all(position.rows != state.rows for state in self._waiting):
             if position.rows <= self.rows:

@@ -75,7 +75,6 @@ def test_a_stream_is_materialized_and_its_events_tell_what_is_in_the_table(
     for label in ("airbyte_proto/emitted", "airbyte_proto/committed", "dagster/row_count"):
         expect(value(events, label)).to_have_text(f"{len(rows)}")
     expect(value(events, "dagster/table_name")).to_have_text("lake.orders.customers")
-    ui.take_picture("asset-events")
 
     ui.open_asset(CUSTOMERS)
     ui.sees("Row count")

@@ -125,8 +125,15 @@ class DestinationOutput:
         self._take(self._output.feed(chunk))
 
     def finish(self) -> None:
-        """Takes in the last line, if it has no end."""
+        """Takes in the last line, if it has no end. Logs what states proved nothing."""
         self._take(self._output.finish())
+        acknowledgements, log = self._acknowledgements, self._destination.log
+        if acknowledgements.strangers:
+            log.write(
+                "WARN", f"{acknowledgements.strangers:,} states came back that were never sent: they prove no row"
+            )
+        if acknowledgements.repeats:
+            log.write("DEBUG", f"{acknowledgements.repeats:,} states came back again")
 
     def _take(self, events: Iterator[object]) -> None:
         for found in events:

@@ -165,12 +165,18 @@ def test_null_fields_may_be_left_out_and_the_first_rejected_row_may_stop_the_pus
     assert "score" not in table.received()[-1]
 
 
-@pytest.mark.parametrize("form", ["bare", "twice", "stranger"])
-def test_states_count_in_whatever_form_they_come_back(quick_folder: Path, form: str) -> None:
+@pytest.mark.parametrize(
+    ("form", "noted"), [("bare", ""), ("twice", "DEBUG 5 states came back again"), ("stranger", "WARN  5 states came")]
+)
+def test_states_count_in_whatever_form_they_come_back(quick_folder: Path, form: str, noted: str) -> None:
     table = PushedTable(quick_folder)
     table.config["form"] = form
     table.fill([person(number) for number in range(23)])
-    assert table.contacts().acknowledged == 23
+    report = table.run()
+    assert report.streams["contacts"].acknowledged == 23
+    found = [line.partition(" ")[2] for line in Path(report.log).read_text().splitlines() if "states came back" in line]
+    assert len(found) == bool(noted)
+    assert all(line.startswith(noted) for line in found), found
 
 
 def test_a_destination_that_speaks_only_at_its_end(table: PushedTable) -> None:
