@@ -91,10 +91,10 @@ class IcebergRewinder:
 
     def _empty(self, table: Any, labels: dict[str, str]) -> None:
         everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
-        transaction = _with_branch(table, table.newTransaction(), table.currentSnapshot().snapshotId())
+        base = table.operations().refresh()
+        transaction = _with_branch(table, self._transaction(table, base, None), base.currentSnapshot().snapshotId())
         _commit(transaction.newDelete().deleteFromRowFilter(everything), labels)
-        with alone(table):
-            transaction.commitTransaction()
+        _swap(table, base, transaction.currentMetadata())
 
     def _take_back(self, name: TableName, read: OpenedTable, snapshot_id: int, labels: dict[str, str]) -> int | None:
         """Prepares the branch. Returns the id of the schema to make current with it, or None to keep the schema."""
@@ -113,13 +113,11 @@ class IcebergRewinder:
         _commit(removal, labels)
         for load_id in _undone_loads(log, snapshot_id):
             _commit(transaction.newFastAppend(), {**labels, LOAD_ID: load_id})
-        with alone(table):
-            if schema_id is None:
-                transaction.commitTransaction()
-            else:
-                # Readers keep their schema until `main` is moved.
-                current = self._metadata_builder(transaction.currentMetadata())
-                table.operations().commit(base, current.setCurrentSchema(base.currentSchemaId()).build())
+        changed = transaction.currentMetadata()
+        if schema_id is not None:
+            # Readers keep their schema until `main` is moved.
+            changed = self._metadata_builder(changed).setCurrentSchema(base.currentSchemaId()).build()
+        _swap(table, base, changed)
         return schema_id
 
     def _transaction(self, table: Any, base: Any, schema_id: int | None) -> Any:
@@ -225,6 +223,16 @@ def _undone_loads(log: TableLog, snapshot_id: int) -> Sequence[str]:
 
 def _current(log: TableLog) -> Snapshot | None:
     return next(lineage(log, log.current_snapshot_id), None)
+
+
+def _swap(table: Any, base: Any, changed: Any) -> None:
+    """Puts the changed metadata in the place of `base`.
+
+    Not by the transaction itself: after a refusal that deletes the manifests that it wrote, and what Iceberg takes for
+    a refusal may have landed.
+    """
+    with alone(table):
+        table.operations().commit(base, changed)
 
 
 def _with_branch(table: Any, transaction: Any, snapshot_id: int) -> Any:

@@ -9,10 +9,11 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.errors import CommitUnknown, ConfigError
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -34,7 +35,7 @@ class Lake:
     """A catalog behind a proxy, with a table that has one load, and the next load of it."""
 
     def __init__(self, spark: SparkSession, settings: SparkSettings, proxy: SilentProxy) -> None:
-        self.proxy, self._spark = proxy, spark
+        self.proxy, self.spark = proxy, spark
         self.writer = IcebergTables(start_session(settings), settings)
         self.target: TableTarget = self.writer.prepare(TableSpec(table_name(), SCHEMA))
         self.writer.commit("l1", self.part(1))
@@ -44,7 +45,11 @@ class Lake:
         return part(self.target, WriteMode.APPEND, [{"id": number, "name": f"n{number}"}])
 
     def read(self) -> list[tuple[int, str]]:
-        return names([row.asDict(recursive=True) for row in self._spark.table(self.target.qualified).collect()])
+        return names([row.asDict(recursive=True) for row in self.spark.table(self.target.qualified).collect()])
+
+
+def _snapshots(lake: Lake) -> list[object]:
+    return [row[0] for row in lake.spark.table(f"{lake.target.qualified}.snapshots").select("snapshot_id").collect()]
 
 
 def settings_of(settings: SparkSettings, warehouse: str, properties: dict[str, str]) -> SparkSettings:
@@ -135,3 +140,24 @@ def test_a_commit_that_landed_keeps_its_manifests_where_its_connection_broke(pos
     assert postgres_lake.read() == [(1, "n1"), (2, "n2")]
     postgres_lake.writer.commit("l3", postgres_lake.part(3))
     assert postgres_lake.read() == [(1, "n1"), (2, "n2"), (3, "n3")]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_a_rollback_keeps_its_manifests_where_its_connection_broke(postgres_lake: Lake, is_emptied: bool) -> None:
+    """It is refused, and done again."""
+    lake, rewinder = postgres_lake, rewinder_of(postgres_lake.writer)
+    name = lake.target.name
+    first = rewinder.past(name).current
+    lake.writer.commit("l2", lake.next)
+    to = None if is_emptied else first
+    lake.proxy.fall_silent(_UPDATE, passes_request=True, for_good=False)
+    with pytest.raises(TableError, match="has changed since"):
+        rewinder.rewind(name, to, seen=rewinder.past(name), version=7)
+    assert lake.read() == [(1, "n1"), (2, "n2")]
+    assert rewinder.rewind(name, to, seen=rewinder.past(name), version=7)
+    assert lake.read() == ([] if is_emptied else [(1, "n1")])
+    lake.writer.commit("l3", lake.part(3))
+    care = care_of(lake.writer)
+    assert care.expire(name, [str(each) for each in _snapshots(lake)]) > 3
+    assert lake.read() == [*([] if is_emptied else [(1, "n1")]), (3, "n3")]
