@@ -41,7 +41,7 @@ _MINORS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 
 class Needs(NamedTuple):
-    """The parts that the named connections cannot do without."""
+    """The parts that the named connections, as the settings run them, cannot do without."""
 
     docker: bool = False
     sandbox: bool = False
@@ -49,11 +49,12 @@ class Needs(NamedTuple):
     extras: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, connections: Sequence[Connection]) -> "Needs":
+    def of(cls, connections: Sequence[Connection], *, is_on_executors: bool, is_remote: bool) -> "Needs":
         connectors = [each for connection in connections for each in connectors_of(connection)]
         kinds = {each.launch.kind for each in connectors}
         needed = {
-            "cluster": any(connection.run_on == "executors" for connection in connections),
+            "cluster": is_on_executors,
+            "connect": is_remote,
             "rapidbyte": "wasm" in kinds,
             "syncmaven": any(each.protocol == "syncmaven" for each in connectors),
             "transforms": any(each.sql is not None for connection in connections for each in connection.transforms),
@@ -180,7 +181,8 @@ def _extras(needs: Needs) -> Sequence[Finding]:
     lacking = [extra for extra in needs.extras if extra not in installed]
     if lacking:
         found = (
-            f"a named connection needs {', '.join(lacking)}, which {'is' if len(lacking) == 1 else 'are'} not installed"
+            f"a named connection or the settings need {', '.join(lacking)}, which"
+            f" {'is' if len(lacking) == 1 else 'are'} not installed"
         )
         return [Finding(_EXTRAS, Verdict.FAILS, found, f"pip install 'dagster_airbyte_proto[{','.join(lacking)}]'")]
     return [ok(_EXTRAS, f"installed: {', '.join(installed) or 'none'}")]

@@ -11,7 +11,7 @@ from sqlalchemy.exc import ArgumentError
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.diagnosis.connector_health import Needs, connector_checks
-from dagster_airbyte_proto.diagnosis.executor_health import cluster_checks, executor_checks
+from dagster_airbyte_proto.diagnosis.executor_health import cluster_checks, executor_checks, runs_on_executors
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, fails, findings, ok
 from dagster_airbyte_proto.diagnosis.spark_health import spark_checks
 from dagster_airbyte_proto.diagnosis.storage_health import storage_checks
@@ -37,6 +37,11 @@ def diagnosis(
     is tried.
     """
     engine = Engine(settings)
+    needs = Needs.of(
+        connections,
+        is_on_executors=any(runs_on_executors(settings, each) for each in connections),
+        is_remote=engine.spark_settings.is_remote,
+    )
     checks = [
         HealthCheck(_PYTHON, _python),
         *storage_checks(settings),
@@ -44,7 +49,7 @@ def diagnosis(
         *cluster_checks(engine, connections),
         *spark_checks(engine, is_quick=is_quick),
         *(() if is_quick else executor_checks(engine, connections)),
-        *connector_checks(settings, Needs.of(connections)),
+        *connector_checks(settings, needs),
     ]
     return findings(checks, Mask(_secrets(settings)), on_check)
 

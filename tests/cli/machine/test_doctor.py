@@ -139,8 +139,16 @@ def test_extras_are_looked_for_where_a_named_connection_needs_them(
         place.connect(USERS, "component", connector=component),
     )
     assert (code, found["extras"]["verdict"]) == (1, "fails")
-    assert found["extras"]["found"] == "a named connection needs rapidbyte, transforms, which are not installed"
+    needing = "a named connection or the settings need"
+    assert found["extras"]["found"] == f"{needing} rapidbyte, transforms, which are not installed"
     assert found["extras"]["remedy"] == "pip install 'dagster_airbyte_proto[rapidbyte,transforms]'"
+
+
+def test_extras_are_looked_for_where_the_settings_need_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc_status", None)
+    Path("airbyte-proto.yaml").write_text("spark: {spark.remote: 'sc://127.0.0.1:9'}\n")
+    code, found = examine(place)
+    assert (code, found["extras"]["remedy"]) == (1, "pip install 'dagster_airbyte_proto[connect]'")
 
 
 def test_a_master_that_does_not_answer_fails_before_spark_waits_for_it(place: Place) -> None:
