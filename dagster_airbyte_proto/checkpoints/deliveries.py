@@ -22,6 +22,8 @@ MOST_KEPT_REJECTIONS: Final = 10_000
 MOST_KEPT_BYTES: Final = 16 << 20
 LONGEST_KEPT_BYTES: Final = 1 << 20
 """A longer record is not kept itself, only why it was rejected."""
+LONGEST_KEPT_REASON: Final = 1000
+"""The characters of a reason that are kept with a record."""
 
 
 class RejectedContent(NamedTuple):
@@ -103,6 +105,10 @@ class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
 
         They go once they are older than the history, and if a person says that the load is lost: then they come again.
         """
+        ...
+
+    def keeps_rejections(self, plan: SealedPlan) -> bool:
+        """Returns whether rejected records of a plan are kept."""
         ...
 
     def kept_rejections(self, connection: str) -> Sequence[KeptRejection]:

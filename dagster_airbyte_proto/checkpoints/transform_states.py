@@ -9,8 +9,7 @@
 
 They move with the load that has the rows. Where a sync replaces the rows of a table, the state of the old ones says
 nothing of the new ones: the transforms start with none, unless the sync goes on with an unfinished generation. As long
-as that is on its branch, the states of the table's own rows stay beside it: rows may be appended to these before the
-generation goes on, or in its place.
+as that is on its branch, the states of the table's own rows stay beside it: rows may be appended to these in its place.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,29 +39,47 @@ def transform_changes(
     before: Mapping[Key, bytes],
     states: Iterable[TransformState],
     generation: int,
+    *,
     position: BranchPosition | None = None,
+    replaces: bool = False,
 ) -> ValueChanges:
     """Returns the changes by which a store that has these values comes to have the states after rows that have landed,
-    at the `position` if that is on a branch. States of other transforms stay."""
-    changed: dict[Key, bytes | None] = {}
-    if position is not None and position.publishes:
-        _, on_branch = _by_name(before)
+    at the `position` if that is on a branch. States of other transforms stay, unless the rows take the place of all
+    that readers saw."""
+    if position is not None and not position.publishes:
+        return ValueChanges(_changed(before, states, generation, is_hidden=True))
+    # A generation that is on its branch ends here: it is shown, or rows came in its place.
+    changed: dict[Key, bytes | None] = {key: None for key in before if _is_on_branch(key)}
+    if position is not None:
         # The last part may have no rows, and so no states.
-        published = {name: _state(name, parts) for name, parts in _of(generation, on_branch).items()}
+        published = {name: _state(name, parts) for name, parts in _of(generation, _by_name(before)[1]).items()}
         states = {**published, **{state.transform: state for state in states}}.values()
-        changed |= {key: None for key in before if _is_on_branch(key)}
-    is_hidden = position is not None and not position.publishes
+    if position is not None or replaces:
+        kept = _of(generation, _by_name(before)[0])
+        changed |= {key: None for key in before if _is_shown(key) and key[1] not in kept}
+    return ValueChanges(changed | _changed(before, states, generation, is_hidden=False))
+
+
+def _changed(
+    before: Mapping[Key, bytes], states: Iterable[TransformState], generation: int, *, is_hidden: bool
+) -> dict[Key, bytes | None]:
+    changed: dict[Key, bytes | None] = {}
+    is_there = _is_on_branch if is_hidden else _is_shown
     for state in states:
         prefix = (TRANSFORMS, state.transform, *((_BRANCH,) if is_hidden else ()))
         now = {(*prefix, *key): value for key, value in _parts(state, generation).items()}
-        there = [key for key in before if key[:2] == prefix[:2] and _is_on_branch(key) is is_hidden]
-        changed |= {key: None for key in there if key not in now}
-        changed |= {key: value for key, value in now.items() if before.get(key) != value}
-    return ValueChanges(changed)
+        gone = {key for key in before if key[1:2] == (state.transform,) and is_there(key)} - now.keys()
+        changed |= {**dict.fromkeys(gone), **now}
+    return {key: value for key, value in changed.items() if before.get(key) != value}
 
 
 def _is_on_branch(key: Key) -> bool:
-    return key[2] == _BRANCH
+    return key[2:3] == (_BRANCH,)
+
+
+def _is_shown(key: Key) -> bool:
+    # A destination could keep a shorter key here, before it was refused.
+    return len(key) > 2 and not _is_on_branch(key)
 
 
 def _by_name(values: Mapping[Key, bytes]) -> tuple[dict[str, dict[Key, bytes]], dict[str, dict[Key, bytes]]]:
@@ -70,8 +87,10 @@ def _by_name(values: Mapping[Key, bytes]) -> tuple[dict[str, dict[Key, bytes]], 
     shown: dict[str, dict[Key, bytes]] = {}
     on_branch: dict[str, dict[Key, bytes]] = {}
     for key, value in values.items():
-        place, parts = (on_branch, key[3:]) if _is_on_branch(key) else (shown, key[2:])
-        place.setdefault(key[1], {})[parts] = value
+        if _is_on_branch(key):
+            on_branch.setdefault(key[1], {})[key[3:]] = value
+        elif _is_shown(key):
+            shown.setdefault(key[1], {})[key[2:]] = value
     return shown, on_branch
 
 

@@ -13,6 +13,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.deliveries import (
+    LONGEST_KEPT_REASON,
     MOST_KEPT_BYTES,
     MOST_KEPT_REJECTIONS,
     AcknowledgedRows,
@@ -56,6 +57,11 @@ class RejectionKeeper(ABC):
         with self._fenced(lease) as tx:
             _replace_rejections(tx, plan, rejections, self._database.now(tx))
 
+    def keeps_rejections(self, plan: SealedPlan) -> bool:
+        here = *_of_stream(plan.connection, plan.stream), kept_rejections.c.load_id == plan.plan_id
+        with self._database.read() as tx:
+            return tx.scalar(select(kept_rejections.c.number).where(*here).limit(1)) is not None
+
     def kept_rejections(self, connection: str) -> Sequence[KeptRejection]:
         query = select(kept_rejections).where(kept_rejections.c.connection == connection)
         names = kept_rejections.c.namespace, kept_rejections.c.stream
@@ -91,6 +97,13 @@ def forget(tx: Connection, connection: str, streams: Collection[StreamId | None]
             if stream is not None:
                 of_stream = [table.c.namespace == (stream.namespace or ""), table.c.stream == stream.name]
             tx.execute(delete(table).where(here, *of_stream))
+
+
+def forget_idempotent(tx: Connection, connection: str, streams: Collection[StreamId | None]) -> None:
+    """Forgets the plans of streams whose kept values a person has rolled back: a plan that goes on would not send again
+    the rows that these are about. Where rows may not be sent again, the plan stays: nothing else remembers them."""
+    planned = {stream: each.plan for stream, each in stored(tx, connection).items() if stream in streams}
+    forget(tx, connection, [stream for stream, plan in planned.items() if plan.mode in IDEMPOTENT])
 
 
 def stored(tx: Connection, connection: str) -> Mapping[StreamId, Delivery]:
@@ -182,7 +195,7 @@ def _replace_rejections(tx: Connection, plan: SealedPlan, rejections: Sequence[R
     values = [
         {
             "row_number": row.row,
-            "reason": stored_reason(row.reason),
+            "reason": stored_reason(row.reason[:LONGEST_KEPT_REASON]),
             "record": None if record is None else record.encode(errors="replace"),
         }
         for row, record in rejections

@@ -26,9 +26,10 @@ from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.leases import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import enriched_rows, kept_values, state_history, states
 from dagster_airbyte_proto.checkpoints.sql.states import ChangeNote, StateKey, as_change, key_columns, stream_of
-from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad, StateChange
+from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad, Resolution, StateChange
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS, transform_changes
-from dagster_airbyte_proto.loads.load import TransformedStream
+from dagster_airbyte_proto.loads.load import StagedRows, TransformedStream
+from dagster_airbyte_proto.model import REPLACING
 
 _PAGE = 1000
 _LENGTHS = func.length(kept_values.c.value) + func.length(kept_values.c.key)
@@ -139,27 +140,44 @@ def keep_transform_states(
 ) -> None:
     """Keeps the states of transforms that a load has, for the streams that landed.
 
-    They change under the version of the states that move with the load, so that a rollback finds both.
+    They change under the version of the states that move with the load, or one version of all of them, so that a
+    rollback finds the load whole.
     """
-    landed = {*(each.stream for each in ended.committed), *(each.stream for each in moved)}
-    in_parts = [
-        (TransformedStream(part.stream, part.generation_id, part.transform_states, partition), part.branch_position)
-        for part in ended.load.parts
-        if part.transform_states or part.branch_position is not None
-    ]
-    for each, position in (*in_parts, *((each, None) for each in ended.load.transformed)):
-        if each.stream not in landed:
-            continue
+    version = moved[0].version if moved else None
+    noted = {StateKey(each.stream, each.partition) for each in moved}
+    for each, part in _transformed(ended, partition, moved):
         asset = Asset(ended.load.connection, each.stream, each.partition)
         current = select(kept_values.c.key, kept_values.c.value).where(*_current(asset), *_under((TRANSFORMS,)))
-        before = {key_stored_as(bytes(row.key)): bytes(row.value) for row in tx.execute(current)}
-        changes = transform_changes(before, each.states, each.generation_id, position)
+        changes = transform_changes(
+            {key_stored_as(bytes(row.key)): bytes(row.value) for row in tx.execute(current)},
+            each.states,
+            each.generation_id,
+            position=part.branch_position if part else None,
+            replaces=part is not None and part.write in REPLACING,
+        )
         if changes == ValueChanges():
             continue
-        if any(state.stream == each.stream for state in moved):
-            _apply(tx, asset, changes, moved[0].version)
-        else:
-            change(tx, asset, changes, note)
+        version = version or next_number(tx, asset.connection, "version")
+        _apply(tx, asset, changes, version)
+        if StateKey(asset.stream, asset.partition) not in noted:
+            _note(tx, _owner(asset), version, note._replace(why=_words(changes, "kept")))
+
+
+def _transformed(
+    ended: LoggedLoad, partition: str, moved: Sequence[StateChange]
+) -> Iterator[tuple[TransformedStream, StagedRows | None]]:
+    """Yields the streams of a load whose rows landed, each with the states after them, and with its part if it has one.
+
+    A state that all share moves only with all of them, and the word of a person is about all of them.
+    """
+    landed = {each.stream for each in ended.committed} | {each.stream for each in moved}
+    is_whole = None in landed or ended.reason.startswith(str(Resolution(as_landed=True, who="")))
+    for part in ended.load.parts:
+        if is_whole or part.stream in landed:
+            yield TransformedStream(part.stream, part.generation_id, part.transform_states, partition), part
+    for each in ended.load.transformed:
+        if is_whole or each.stream in landed:
+            yield each, None
 
 
 def _apply(tx: Connection, asset: Asset, changes: ValueChanges, version: int) -> None:

@@ -298,12 +298,12 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
             stored = current_states(tx, lease.connection, None)
             now = {StateKey(one.state.stream, one.partition): one.state for one in stored}
             changes = {key: past.get(key) for key in {**past, **now} if past.get(key) != now.get(key)}
-            # A plan that goes on would not send again the rows of which the values are gone.
-            touched = [*changes, *sql_kept_values.touched_since(tx, lease.connection, version)]
+            touched = {key.stream for key in sql_kept_values.touched_since(tx, lease.connection, version)}
             note = ChangeNote(who, "rollback", lease.run_id, self._database.now(tx))
             sql_generations.end_resumable(tx, lease.connection)
             sql_loads.forget_tables(tx, lease.connection, list(changes))
-            sql_deliveries.forget(tx, lease.connection, [key.stream for key in touched])
+            sql_deliveries.forget(tx, lease.connection, [key.stream for key in changes])
+            sql_deliveries.forget_idempotent(tx, lease.connection, touched)
             moved = move_states(tx, lease.connection, changes, note)
             return [*moved, *sql_kept_values.roll_back(tx, lease.connection, version, moved, note)]
 

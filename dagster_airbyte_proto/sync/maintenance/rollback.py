@@ -51,13 +51,13 @@ class _LandedLoad(NamedTuple):
 class VersionTimes:
     """The times at which the versions of a connection's states were made.
 
-    A load that moves states ends at the very time of its version. Among the other times, a version counts as made no
-    earlier than those before it: the clock may have been set back between two.
+    A load that moves states ends at the very time of its version: of several that were made then, the first. Among the
+    other times, a version counts as made no earlier than those before it: the clock may have been set back between two.
     """
 
     def __init__(self, store: StateStore, connection: str) -> None:
         changes = sorted({(change.version, change.changed_at) for change in store.history(connection, limit=NO_LIMIT)})
-        self._made_at = {made_at: version for version, made_at in changes}
+        self._made_at = {made_at: version for version, made_at in reversed(changes)}
         self._versions = [version for version, _ in changes]
         self._times = list(accumulate((made_at for _, made_at in changes), max))
 

@@ -187,7 +187,7 @@ class RelayTables:
             content = rejected_content(self._plan(plan.plan_id, part), rejected) if rejected else []
         except StagingError as error:
             # An earlier run has removed them once they were kept; or somebody else has.
-            if all(each.load_id != plan.plan_id for each in store.kept_rejections(plan.connection)):
+            if not store.keeps_rejections(plan):
                 text = f"{part.stream}: the {len(rejected):,} rejected records of load {plan.plan_id} are kept nowhere"
                 self._context.destination.warn(f"{text}: {error}")
             return rejected

@@ -11,6 +11,7 @@ full refresh has no states that stay: they are here, and `stream/NAME` is their 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import StrEnum
 
 import msgspec
@@ -23,6 +24,7 @@ Kept = Mapping[str, Mapping[str, str]]
 """Values by their scopes."""
 
 _TEXT = msgspec.json.Decoder(str)
+_SEGMENTS = 2
 
 
 class ComponentRole(StrEnum):
@@ -95,4 +97,20 @@ def _prefixes(role: str) -> Iterator[tuple[str, str]]:
 
 
 def _under(store: ValueStore, asset: Asset, prefix: str) -> Mapping[str, str]:
-    return {each.key[1]: _TEXT.decode(each.value) for each in store.kept_values(asset, (prefix,))}
+    """What is not of the form that components keep is passed over: a person or a Syncmaven destination set it."""
+    found = {}
+    for each in store.kept_values(asset, (prefix,)):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            if len(each.key) == _SEGMENTS:
+                found[each.key[1]] = _TEXT.decode(each.value)
+    return found
+
+
+def check_component_value(key: Key, value: bytes) -> None:
+    """Raises ValueError for what no component can keep under a key of its own."""
+    if len(key) != _SEGMENTS:
+        raise ValueError(f"a component keeps values under the key {key[0]} and one more segment")
+    try:
+        _TEXT.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ValueError("a component keeps texts, and this is none") from None

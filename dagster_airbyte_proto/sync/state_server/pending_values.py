@@ -6,7 +6,7 @@ forgotten if the process ends before.
 
 import heapq
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -33,9 +33,6 @@ class ValueLimits(NamedTuple):
     waiting_bytes: int = 128 << 20
 
 
-_OWN = "a key may not begin with the segment transform: what the transforms of the connection keep is there"
-
-
 class TooMuch(Exception):
     """The connector wants to keep more than it may."""
 
@@ -43,12 +40,14 @@ class TooMuch(Exception):
 class PendingValues:
     """The values of one asset as the connector sees them: those that are kept, with its changes over them.
 
-    What the transforms of the stream keep is among them in the store, and out of the connector's reach: a call about it
-    raises BadCall.
+    What other connectors keep of the stream is among them in the store, under the first segments `of_others`, and out
+    of the connector's reach: a call about it raises BadCall.
     """
 
-    def __init__(self, store: ValueStore, asset: Asset, limits: ValueLimits) -> None:
-        self._store, self._asset, self._limits = store, asset, limits
+    def __init__(
+        self, store: ValueStore, asset: Asset, limits: ValueLimits, of_others: Collection[str] = (TRANSFORMS,)
+    ) -> None:
+        self._store, self._asset, self._limits, self._of_others = store, asset, limits, of_others
         self._lock = threading.Lock()
         self._changes: dict[Key, bytes | None] = {}
         self._dropped: set[Key] = set()  # Prefixes. Their keys are not in memory: there may be a million.
@@ -61,7 +60,7 @@ class PendingValues:
             return ValueChanges(dict(self._changes), tuple(sorted(self._dropped)))
 
     def get(self, key: Key) -> bytes | None:
-        _check_own(key)
+        self._check_own(key)
         with self._lock:
             if key in self._changes:
                 return self._changes[key]
@@ -71,7 +70,7 @@ class PendingValues:
 
     def set(self, key: Key, value: bytes) -> None:
         """Raises TooMuch."""
-        _check_own(key)
+        self._check_own(key)
         size = _size(key) + len(value)
         limits = self._limits
         if size > limits.value_bytes:
@@ -89,7 +88,7 @@ class PendingValues:
 
     def delete(self, key: Key) -> bool:
         """Returns whether there was a value. Raises TooMuch."""
-        _check_own(key)
+        self._check_own(key)
         is_stored = self._store.kept_value(self._asset, key) is not None
         with self._lock:
             is_stored = is_stored and not self._is_dropped(key)
@@ -106,7 +105,7 @@ class PendingValues:
 
     def delete_all(self, prefix: Key) -> int:
         """Drops all values under a prefix. Returns how many there were. Raises TooMuch."""
-        _check_own(prefix)
+        self._check_own(prefix)
         count, stored = self._sizes(prefix)
         with self._lock:
             own = [key for key in self._changes if key[: len(prefix)] == prefix]
@@ -123,7 +122,7 @@ class PendingValues:
 
     def list(self, prefix: Key) -> Iterator[KeptValue]:
         """The values under a prefix, in the order of their keys."""
-        _check_own(prefix)
+        self._check_own(prefix)
         with self._lock:
             own = {key: value for key, value in self._changes.items() if key[: len(prefix)] == prefix}
             dropped = frozenset(self._dropped)
@@ -135,8 +134,12 @@ class PendingValues:
 
     def size(self, prefix: Key) -> int:
         """The number of values under a prefix. The store counts its own: there may be a million."""
-        _check_own(prefix)
+        self._check_own(prefix)
         return self._sizes(prefix)[0]
+
+    def _check_own(self, key: Key) -> None:
+        if key[0] in self._of_others:
+            raise BadCall(f"a key may not begin with {key[0]}: what another connector of the connection keeps is there")
 
     def _sizes(self, prefix: Key) -> tuple[int, int]:
         """The number of values under a prefix, and of those that the store has and that no dropped prefix covers."""
@@ -169,11 +172,6 @@ class PendingValues:
         if key not in self._changes:
             return 0
         return _size(key) + len(self._changes[key] or b"") + _ENTRY_BYTES
-
-
-def _check_own(key: Key) -> None:
-    if key[0] == TRANSFORMS:
-        raise BadCall(_OWN)
 
 
 def _size(key: Key) -> int:

@@ -5,9 +5,12 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges, ValueStore
+from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import speaks_as_specified
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole
 from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, ValueLimits
 from dagster_airbyte_proto.sync.state_server.server import StateServer
 
@@ -39,7 +42,7 @@ def served_values(
         connector.log.write("NOTE", "the connector cannot reach us from where it runs: it keeps nothing between runs")
         yield ServedValues()
         return
-    pending = PendingValues(store, asset, ValueLimits())
+    pending = PendingValues(store, asset, ValueLimits(), _of_others(connector.connection))
     is_as_specified = speaks_as_specified(connector.spec().message)
     server = StateServer(pending, place, is_as_specified=is_as_specified, check=check)
     connector.mask_more([server.secret])
@@ -47,3 +50,9 @@ def served_values(
         yield ServedValues(server.variables, pending)
     finally:
         server.close()
+
+
+def _of_others(connection: Connection) -> tuple[str, ...]:
+    """The first segments of the keys under which other connectors of a connection keep values of the same stream. The
+    source of a relay does, if it is a component."""
+    return (TRANSFORMS, ComponentRole.SOURCE) if connection.is_relay_destination else (TRANSFORMS,)

@@ -6,7 +6,7 @@ from dagster_airbyte_proto.checkpoints.store import Lease, StateChange
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import MAX_SEGMENTS
-from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole
+from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole, check_component_value
 from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, TooMuch, ValueLimits
 
 
@@ -21,8 +21,12 @@ def set_value(
     key, value = change
     doing = f"setting a kept value of connection {asset.connection}"
     _check(doing, asset, key)
-    if of_component and key[0] in set(ComponentRole) and not value.startswith(b'"'):
-        raise ConfigError(doing, "a component keeps texts, and this is none", remedy='Write a text, such as "5".')
+    if of_component and key[0] in set(ComponentRole):
+        try:
+            check_component_value(key, value)
+        except ValueError as error:
+            remedy = f"Write a text, such as '\"5\"', and --key {key[0]} --key NAME."
+            raise ConfigError(doing, str(error), remedy=remedy, stream=str(asset.stream)) from None
     pending = PendingValues(store, asset, ValueLimits())
     try:
         pending.set(key, value)

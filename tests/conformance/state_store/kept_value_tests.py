@@ -2,6 +2,7 @@
 
 import itertools
 
+import msgspec
 import pytest
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, DeliveryStore
@@ -160,6 +161,20 @@ class KeptValueTests(StoreFixtures):
         assert keeper.kept_sizes("shop") == []
         keeper.rollback(lease, 4, who="ann")
         assert {each.asset.stream for each in keeper.kept_sizes("shop")} == {ORDERS, USERS}
+
+    @pytest.mark.parametrize("mode", [PushMode.UPSERT, PushMode.INSERT])
+    def test_a_rollback_of_values_forgets_no_plan_whose_rows_may_not_be_sent_again(
+        self, keeper: DeliveryStore, lease: Lease, mode: PushMode
+    ) -> None:
+        keeper.seal_plan(lease, msgspec.structs.replace(plan_of(), mode=mode))
+        keeper.keep_values(lease, Asset("shop", None), ValueChanges({("a",): b"1"}))
+        version = keeper.history("shop", limit=1)[0].version
+        keeper.keep_values(lease, Asset("shop", None), ValueChanges({("a",): b"2"}))
+        keeper.rollback(lease, version, who="ann")
+        assert USERS in keeper.deliveries("shop")
+        keeper.keep_values(lease, ASSET, ValueChanges({("a",): b"1"}))
+        keeper.rollback(lease, version, who="ann")
+        assert (USERS in keeper.deliveries("shop")) is (mode is PushMode.INSERT)
 
     def test_a_person_sets_and_drops_values(self, keeper: DeliveryStore, lease: Lease) -> None:
         keeper.change_state(lease, USERS, stream_state(USERS, "1"), who="ann")

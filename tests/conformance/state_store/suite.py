@@ -8,6 +8,7 @@ from tests.conformance.state_store.load_tests import LoadTests
 from tests.conformance.state_store.retention_tests import RetentionTests
 from tests.conformance.state_store.slot_tests import SlotTests
 from tests.conformance.state_store.state_tests import StateTests
+from tests.conformance.state_store.transform_state_tests import TransformStateTests
 
 
 class StateStoreConformance(
@@ -21,5 +22,6 @@ class StateStoreConformance(
     RejectionTests,
     KeptValueTests,
     EnrichedRowTests,
+    TransformStateTests,
 ):
     """The conformance tests of a StateStore. A subclass provides the fixture `open_store`, and inherits all tests."""
