@@ -35,7 +35,7 @@ CLUSTER = {"spark.master": os.environ["SPARK_MASTER"], "spark.cores.max": "1"} i
 if "SPARK_SECRET" in os.environ:
     CLUSTER |= {"spark.authenticate": "true", "spark.authenticate.secret": dg.EnvVar("SPARK_SECRET")}
 # Or a server of Spark Connect has the only JVM, and this process is its client.
-CONNECT = os.environ.get("SPARK_REMOTE", "")
+CONNECT = os.environ.get("CONNECT_URL", "")
 if CONNECT:
     CLUSTER = {"spark.connect.authenticate.token": dg.EnvVar("SPARK_TOKEN")}
 

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.diagnosis.connector_health import connectors_of
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, fails, ok, warning
-from dagster_airbyte_proto.loads.storage import is_local, without_file_scheme
+from dagster_airbyte_proto.diagnosis.storage_health import warehouse_location
+from dagster_airbyte_proto.loads.storage import is_local
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.cluster.executor_inspection import ExecutorFacts, ExecutorInspection, ExecutorNeeds
 from dagster_airbyte_proto.sync.cluster.remote_calls import package_version
@@ -57,8 +58,8 @@ def executor_checks(engine: Engine, connections: Sequence[Connection]) -> Sequen
             _EXECUTORS,
             look,
             _TASK_SECONDS,
-            late="No executor took the task. Do workers run, and has one of them a free core and the memory that "
-            "spark.executor.memory names?",
+            late="No executor took the task, or one took it and it does not end. Do workers run, has one of them a "
+            "free core and the memory that spark.executor.memory names, and does the warehouse answer there?",
             give_up=give_up,
         )
     ]
@@ -73,7 +74,7 @@ def _needs(settings: Settings, connections: Sequence[Connection]) -> ExecutorNee
     programs = {launch.command[0] for launch in launches if launch.kind == "local"}
     if any(launch.kind == "npm" for launch in launches):
         programs.add("node")
-    warehouse = without_file_scheme(settings.catalog.warehouse)
+    warehouse = warehouse_location(settings)
     return ExecutorNeeds(
         tuple(sorted(programs)),
         any(launch.kind == "docker" for launch in launches),

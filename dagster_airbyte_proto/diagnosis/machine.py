@@ -19,6 +19,7 @@ from dagster_airbyte_proto.diagnosis.store_health import store_checks
 from dagster_airbyte_proto.masking import Mask, named_secrets
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.tables.remote_sessions import tokens_of
 
 _PYTHON = "Python"
 _PLATFORMS = ("Linux", "Darwin")
@@ -64,7 +65,7 @@ def _python() -> Sequence[Finding]:
 def _secrets(settings: Settings) -> frozenset[str]:
     """The secrets of the settings, and those that object stores take from the environment."""
     of_environment = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "PG"))}
-    secrets = named_secrets(dict(settings.spark)) | named_secrets(of_environment)
+    secrets = named_secrets(dict(settings.spark)) | named_secrets(of_environment) | tokens_of(settings.spark)
     try:
         url = make_url(settings.state_url)
     except (ArgumentError, ValueError):

@@ -48,12 +48,19 @@ def _home(settings: Settings) -> Sequence[Finding]:
     return [ok(_HOME, f"{settings.home} can be written")]
 
 
-def _warehouse(settings: Settings) -> Sequence[Finding]:
-    config = _session_config(settings)
-    key = f"spark.sql.catalog.{settings.catalog.name}"
+def warehouse_location(settings: Settings) -> str:
+    """Returns the place of the warehouse; empty if the server of a catalog chooses that of each table."""
+    config, key = _session_config(settings), f"spark.sql.catalog.{settings.catalog.name}"
     if config.get(f"{key}.type") == "rest":
+        return ""
+    return without_file_scheme(config.get(f"{key}.warehouse", settings.catalog.warehouse))
+
+
+def _warehouse(settings: Settings) -> Sequence[Finding]:
+    config, key = _session_config(settings), f"spark.sql.catalog.{settings.catalog.name}"
+    location = warehouse_location(settings)
+    if not location:
         return [ok(_WAREHOUSE, f"catalog {settings.catalog.name} chooses the place of each table; nothing was written")]
-    location = without_file_scheme(config.get(f"{key}.warehouse", settings.catalog.warehouse))
     try:
         _write_and_delete(_storage(key, config), location)
     except (OSError, ValueError) as error:

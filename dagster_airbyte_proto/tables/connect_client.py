@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.masking import Mask
-from dagster_airbyte_proto.tables.remote_sessions import REMOTE, TOKEN
+from dagster_airbyte_proto.tables.remote_sessions import REMOTE, TOKEN, tokens_of
 from dagster_airbyte_proto.tables.spark.jvm.errors import first_line, log_no_raised_errors
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
@@ -19,7 +19,7 @@ def connect(settings: SparkSettings) -> SparkSession:
     Of the other settings only those of catalogs are sent: the rest is the server's own. Raises ConfigError if no server
     answers, it refuses the token, or the client's packages are missing.
     """
-    doing, mask = "connecting to Spark", Mask([settings.config.get(TOKEN, "")])
+    doing, mask = "connecting to Spark", Mask(tokens_of(settings.config))
     try:
         session = SparkSession.builder.remote(url_with_token(settings.config)).getOrCreate()
         for key, value in settings.config.items():
@@ -28,7 +28,7 @@ def connect(settings: SparkSettings) -> SparkSession:
     except ImportError as error:  # pyspark's own is of this class too
         remedy = 'Install the extra: pip install "dagster_airbyte_proto[connect]".'
         raise ConfigError(doing, first_line(error), remedy=remedy) from error
-    except PySparkException as error:
+    except (PySparkException, ValueError) as error:  # the second one for a port that is no number
         said = first_line(error)
         found = mask.text(said)  # A URL that pyspark cannot read is in its message.
         remedy = f"Does the server that {REMOTE} names run, may this machine reach it, and is {TOKEN} the server's?"

@@ -5,6 +5,7 @@
 - Most of our work calls Java's classes. It is refused before a connector starts, and the error says what to do instead.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from dagster_airbyte_proto.errors import ConfigError
@@ -14,10 +15,18 @@ REMOTE = "spark.remote"
 TOKEN = "spark.connect.authenticate.token"  # noqa: S105 - the name of a setting
 """Spark's setting with the token that a Connect server demands of its clients."""
 
+_TOKENS = ("token", "authorization")
+
 _REMEDY = (
     "Give it a session of this machine or of a cluster: spark.master in the place of spark.remote, or a "
     "SparkSessionResource. docs/dagster/connect.md says what works on Spark Connect."
 )
+
+
+def tokens_of(config: Mapping[str, str]) -> frozenset[str]:
+    """Returns the tokens in the settings of a session: in one of their own, and in the URL."""
+    parameters = [each.partition("=") for each in config.get(REMOTE, "").split(";")[1:]]
+    return frozenset({config.get(TOKEN, ""), *(value for name, _, value in parameters if name in _TOKENS)}) - {""}
 
 
 def is_remote(session: Any) -> bool:

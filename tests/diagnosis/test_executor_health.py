@@ -1,5 +1,6 @@
 """The findings of `doctor` about executors: here processes of this machine, which reach the driver as others do."""
 
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ import yaml
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.diagnosis.executor_health import executor_checks
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, Verdict, findings
+from dagster_airbyte_proto.diagnosis.storage_health import warehouse_location
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.cluster.executor_inspection import check_package, inspect_executor
@@ -97,7 +99,20 @@ def test_an_executor_that_does_not_reach_the_driver_fails(tmp_path: Path) -> Non
 def test_a_program_of_a_connector_that_the_executor_lacks_fails(tmp_path: Path) -> None:
     finding = found(tmp_path, ProcessTasks(), connection(tmp_path, "source-of-nothing"))
     assert finding.verdict is Verdict.FAILS
-    assert "there is no source-of-nothing" in finding.found
+    assert "there is no program 'source-of-nothing'" in finding.found
+
+
+def test_a_program_is_found_wherever_a_sync_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert (Path(sys.executable).parent / "airbyte-proto").exists()
+    assert found(tmp_path, ProcessTasks(), connection(tmp_path, "airbyte-proto")).verdict is Verdict.OK
+
+
+def test_a_catalog_that_chooses_the_places_of_tables_has_no_warehouse_to_look_for(tmp_path: Path) -> None:
+    catalog = {"spark.sql.catalog.lake.type": "rest", "spark.sql.catalog.lake.uri": "http://127.0.0.1:9"}
+    settings = Settings.load(tmp_path)
+    assert warehouse_location(settings) == str(tmp_path / "warehouse")
+    assert warehouse_location(settings.model_copy(update={"spark": catalog})) == ""
 
 
 def test_a_cluster_without_a_free_executor_fails_and_its_task_is_taken_back(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ that nobody comes to known to be at fault.
 
 import os
 import platform
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -16,6 +15,7 @@ from typing import NamedTuple, Protocol
 from uuid import uuid4
 
 from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
+from dagster_airbyte_proto.launchers.local.programs import find_program
 from dagster_airbyte_proto.sync.cluster.channel import Channel, Served
 from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink
 from dagster_airbyte_proto.sync.cluster.sync_task import check_shared, executor_home, version_mismatch
@@ -119,8 +119,10 @@ def inspect_executor(access: Access, needs: ExecutorNeeds, number: int, attempt:
 
 def _faults(needs: ExecutorNeeds, driver: InspectorOfExecutor) -> Iterator[ExecutorFault]:
     for program in needs.programs:
-        if shutil.which(program) is None:
-            yield ExecutorFault(f"there is no {program}", "Install it on every worker, or set run_on: driver.")
+        try:
+            find_program(program, search_path=os.environ.get("PATH", ""), folder=Path.cwd())
+        except ConfigError as error:
+            yield ExecutorFault(error.found, "Install it on every worker, or set run_on: driver.")
     try:
         executor_home()
         if needs.warehouse:

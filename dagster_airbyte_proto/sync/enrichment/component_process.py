@@ -151,12 +151,12 @@ class ComponentProcess:
         elif isinstance(found, ErrorEvent):
             self._error = self._error or found
         elif isinstance(found, RejectedRecord):
-            number = _row_number(found.record)
+            number, reason = _row_number(found.record), self._connector.mask.text(found.reason)
             if number is not None:
-                self._rejected.setdefault(number, found.reason)
+                self._rejected.setdefault(number, reason)
             elif len(self._unnamed) < _MAX_UNNAMED:
-                self._unnamed.append(found.reason)
-                self._connector.log.write("WARN", f"it rejected a row, and does not say which one: {found.reason}")
+                self._unnamed.append(reason)
+                self._connector.log.write("WARN", f"it rejected a row, and does not say which one: {reason}")
         elif isinstance(found, StateEvent):
             self.checkpoint = exact_json(checkpoint_of(found.state).payload).decode()
         elif isinstance(found, Echo):

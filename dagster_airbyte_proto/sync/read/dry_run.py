@@ -145,7 +145,7 @@ def _take_line(stage: Stage, planned: PlannedStream, source: Source, line: bytes
     if isinstance(event, ErrorEvent):
         raise ConnectorError(_DOING, source.mask.text(event.summary), stream=str(planned.id))
     if isinstance(event, RejectedRecordEvent):
-        stage.reject(planned.id, event.record, event.reason, event.kind)
+        stage.reject(planned.id, event.record, source.mask.text(event.reason), event.kind)
     elif isinstance(event, LogEvent):
         source.log.write(event.level, event.message)
 

@@ -303,7 +303,9 @@ class Pull:
             self._warn_unrequested(event.stream, "a rejected record")
             return
         try:
-            self._stage.reject(event.stream, event.record, event.reason, event.kind)
+            # The reason is in a table, for ever.
+            reason = self._context.source.mask.text(event.reason)
+            self._stage.reject(event.stream, event.record, reason, event.kind)
         except ConnectorError as error:
             self._scheduler.fail_stream(run, error)
         self._scheduler.provide_targets()

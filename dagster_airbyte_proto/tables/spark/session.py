@@ -101,6 +101,12 @@ def start_session(settings: SparkSettings) -> SparkSession:
     """
     if settings.is_remote:
         return connect(settings)
+    if os.environ.get("SPARK_REMOTE") and SparkContext._active_spark_context is None:
+        raise ConfigError(
+            "starting Spark",
+            "the environment has SPARK_REMOTE, by which Spark refuses to start here",
+            remedy="Unset it; or name that server by spark.remote in the settings or SparkSessionResource(remote=…).",
+        )
     config = spark_config(settings)
     with _starting, keep_interrupt_handler(), _translated_start_errors(settings):
         if SparkContext._active_spark_context is None:

@@ -58,6 +58,16 @@ def test_they_are_counted_and_in_their_table(place: Place) -> None:
     assert table(place, "users") == rows_of(1, 2, 3, 4, 5)
 
 
+def test_a_secret_in_a_reason_is_masked_in_the_table(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_KEY", "hunter22-of-the-shop")
+    file = _connect(place, f"dlq users {{}} refused:hunter22-of-the-shop data;{checkpoint(1)}")
+    document = json.loads(Path(file).read_text())
+    document["config"]["api_key"] = "${env:SHOP_KEY}"
+    Path(file).write_text(json.dumps(document))
+    place.json("sync", file)
+    assert _rejected(place) == [("data: refused:***", "{}")]
+
+
 def test_a_load_of_nothing_else_has_them(place: Place) -> None:
     users = place.json("sync", _connect(place, f"dlq users {{}} bad data;{checkpoint(1)}"))["streams"]["users"]
     assert (users["emitted"], users["rejected"], users["state"]["id"]) == (1, 1, 1)

@@ -49,6 +49,28 @@ def test_rows_that_it_rejects_follow_the_users_word(place: Place, on_error: str,
         assert "data: bad" in users["error"]
 
 
+@pytest.mark.parametrize(("on_error", "status"), [("reject", "complete"), ("fail", "failed")])
+def test_a_secret_in_a_reason_is_masked(
+    quick_folder: Path, monkeypatch: pytest.MonkeyPatch, on_error: str, status: str
+) -> None:
+    monkeypatch.setenv("GEO_KEY", "hunter22-of-the-map")
+    table = PushedTable(quick_folder)
+    script = 'dlq rows {"_airbyte_row":0} refused:hunter22-of-the-map data;upper'
+    step = _step(quick_folder, script, on_error=on_error)
+    table.options["transforms"] = [{**step, "config": {"script": script, "api_key": "${env:GEO_KEY}"}}]
+    table.push["max_rejected"] = 1
+    table.fill([person(number) for number in range(3)])
+    report = table.contacts()
+    assert report.status == status, report
+    assert "refused:***" in f"{report.error} {report.rejections}"
+    assert b"of-the-map" not in b"".join(each.read_bytes() for each in quick_folder.rglob("*") if _is_kept(each))
+
+
+def _is_kept(file: Path) -> bool:
+    """True for what a push leaves; the transform and its compiled code have the script."""
+    return file.is_file() and file.suffix not in (".wasm", ".cwasm", ".yaml", ".json")
+
+
 @pytest.mark.parametrize(
     ("script", "found"),
     [("fail", "rate-limit/BOOM"), ("trap", "the component trapped"), ("context", "0 rows came back of 5")],

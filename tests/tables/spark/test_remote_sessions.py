@@ -144,13 +144,21 @@ def test_a_token_is_sent_as_the_server_looks_for_it_and_needs_tls_only_where_the
         assert (channel.secure, [*channel.metadata()]) == (False, [("authorization", f"Bearer {token}")])
 
 
-def test_a_url_that_cannot_be_read_is_refused_without_its_token() -> None:
+@pytest.mark.parametrize(
+    ("url", "token"),
+    [
+        ("sc://:15002", "correct-horse"),
+        ("sc://localhost:15x", "correct-horse"),
+        ("sc://localhost:15002/;token=correct-horse==", ""),
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused_without_its_token(url: str, token: str) -> None:
     if not is_possible():
         pytest.skip("the client of Spark Connect is not installed (extra: connect)")
     refused = run_alone(
         "from dagster_airbyte_proto import SparkSessionResource\n"
-        "token = {'spark.connect.authenticate.token': 'correct-horse'}\n"
-        "SparkSessionResource(remote='sc://:15002', spark_config=token).spark_session"
+        f"token = {{'spark.connect.authenticate.token': '{token}'}}\n"
+        f"SparkSessionResource(remote='{url}', spark_config=token).spark_session"
     )
     assert "ConfigError: connecting to Spark" in refused.stderr
     assert "correct-horse" not in refused.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
@@ -131,6 +132,15 @@ def test_a_format_that_is_not_known_is_a_config_error() -> None:
 
 
 @pytest.mark.spark
+def test_a_server_in_sparks_own_variable_is_named_where_spark_would_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://connect:15002")
+    with pytest.raises(ConfigError, match="the environment has SPARK_REMOTE"):
+        start_session(SparkSettings(str(tmp_path)))
+
+
 def test_a_second_start_gives_the_same_session(spark: SparkSession, spark_settings: SparkSettings) -> None:
     assert start_session(spark_settings).sparkContext is spark.sparkContext
 
