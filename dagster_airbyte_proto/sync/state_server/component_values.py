@@ -97,7 +97,7 @@ def _prefixes(role: str) -> Iterator[tuple[str, str]]:
 
 
 def _under(store: ValueStore, asset: Asset, prefix: str) -> Mapping[str, str]:
-    """What is not of the form that components keep is passed over: a person or a Syncmaven destination set it."""
+    """Passes over values that are not of the form that components keep: a person or a Syncmaven destination set them."""
     found = {}
     for each in store.kept_values(asset, (prefix,)):
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
