@@ -97,7 +97,7 @@ def _prefixes(role: str) -> Iterator[tuple[str, str]]:
 
 
 def _under(store: ValueStore, asset: Asset, prefix: str) -> Mapping[str, str]:
-    """Passes over values that are not of the form that components keep: a person or a Syncmaven destination set them."""
+    """Passes over values of another form than components keep: a person or a Syncmaven destination set them."""
     found = {}
     for each in store.kept_values(asset, (prefix,)):
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
