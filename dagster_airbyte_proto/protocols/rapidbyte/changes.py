@@ -33,16 +33,21 @@ def sends_changes(planned: PlannedStream) -> bool:
     return not planned.cursor or ReadMode.INCREMENTAL.value not in _supported_modes(planned.stream.raw)
 
 
-def with_deletions(planned: PlannedStream) -> PlannedStream:
-    """Returns the stream, as if it declared the column that marks deleted rows where it is read by `cdc`."""
-    stream, shaping = planned.stream, planned.shaping
-    properties = stream.json_schema.get("properties") or {}
-    if not properties or DELETED_AT in properties or not sends_changes(planned):
+def as_changes(planned: PlannedStream) -> PlannedStream:
+    """Returns the stream as it is read, if that is by `cdc`: without a cursor, and as if it declared the column that
+    marks deleted rows."""
+    if not sends_changes(planned):
         return planned
-    if shaping is not None and shaping.select:
-        shaping = msgspec.structs.replace(shaping, select=(*shaping.select, (DELETED_AT,)))
-    schema = {**stream.json_schema, "properties": {**properties, DELETED_AT: _TIME}}
-    return msgspec.structs.replace(planned, stream=msgspec.structs.replace(stream, json_schema=schema), shaping=shaping)
+    # Changes arrive in the order of the log. A column would give another order, in which a deleted row is the oldest:
+    # little more than its key is known. Nor is a column the place from which the log is read on.
+    stream, shaping = msgspec.structs.replace(planned.stream, cursor=()), planned.shaping
+    properties = stream.json_schema.get("properties") or {}
+    if properties and DELETED_AT not in properties:
+        schema = {**stream.json_schema, "properties": {**properties, DELETED_AT: _TIME}}
+        stream = msgspec.structs.replace(stream, json_schema=schema)
+        if shaping is not None and shaping.select:
+            shaping = msgspec.structs.replace(shaping, select=(*shaping.select, (DELETED_AT,)))
+    return msgspec.structs.replace(planned, stream=stream, cursor=(), shaping=shaping)
 
 
 def _supported_modes(raw: bytes) -> list[Any]:

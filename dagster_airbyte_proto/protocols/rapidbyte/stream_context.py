@@ -178,9 +178,12 @@ def _cursor_info(planned: PlannedStream, columns: list[Mapping[str, Any]], state
         return {}
     kinds = {_name(each): str(each.get("data_type")) for each in columns}
     last = checkpoint.get("cursor_value")
+    kind = _CURSOR_TYPES.get(kinds.get(field, ""), "int64")
+    if sends_changes(planned) and field in kinds and isinstance(last, dict) and last.get("type") == kind:
+        return {}  # It was reached in another mode, by that column: it is no place in the log.
     # A cursor of the connector's own, such as a place in a log, is no column.
     of_value = last.get("type", "utf8") if field not in kinds and isinstance(last, dict) else None
-    info = {"cursor_field": field, "cursor_type": of_value or _CURSOR_TYPES.get(kinds.get(field, ""), "int64")}
+    info = {"cursor_field": field, "cursor_type": of_value or kind}
     # A state of another cursor says nothing of this one: the stream is read from its beginning.
     is_same = checkpoint.get("cursor_field") in (None, field)
     return {"cursor_info": {**info, **({"last_value": last} if last is not None and is_same else {})}}

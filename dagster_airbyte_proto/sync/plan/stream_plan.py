@@ -35,7 +35,7 @@ from dagster_airbyte_proto.model import (
     TypeChoices,
     WriteMode,
 )
-from dagster_airbyte_proto.protocols.rapidbyte.changes import with_deletions
+from dagster_airbyte_proto.protocols.rapidbyte.changes import as_changes
 from dagster_airbyte_proto.schema.names import (
     MAX_TABLE_NAME_BYTES,
     case_folded,
@@ -286,7 +286,7 @@ def _planned_stream(
         naming=connection.destination.names,
         transforms=connection.transforms_of(stream.id),
     )
-    planned = with_deletions(planned) if connection.connector.protocol == "rapidbyte" else planned
+    planned = as_changes(planned) if connection.connector.protocol == "rapidbyte" else planned
     return planned if connection.to is None else relayed_stream(connection, planned, options)
 
 

@@ -115,6 +115,24 @@ def test_a_cursor_moves_with_its_rows_alone(place: Place) -> None:
         assert (_table(place), _lsn(place)) == expected
 
 
+def test_a_cursor_that_it_names_is_not_for_its_changes(place: Place) -> None:
+    stream = {"supported_sync_modes": ["cdc"], "source_defined_cursor": "id"}
+    file = _connect(place, users={}, stream=stream)
+    place.json("sync", file)
+    shown = place.run("sync", file, "--verbose").err
+    assert re.search(r'"cursor_info":\{"cursor_field":"lsn","cursor_type":"lsn","last_value":.*?"0/10"', shown)
+    assert (_table(place), _lsn(place)) == (_LANDED, "0/20")
+
+
+def test_a_deleted_row_needs_no_value_of_the_cursor(place: Place) -> None:
+    stream = {"supported_sync_modes": ["cdc"], "source_defined_cursor": "name"}
+    changes = [("delete", 1, None), ("insert", 4, "a"), ("delete", 4, None), ("update", 2, "a")]
+    file = _connect(place, users={}, stream=stream, second=_changes(changes))
+    place.json("sync", file)
+    assert place.json("sync", file)["streams"]["users"]["deleted"] == 2
+    assert _table(place) == {2: "a", 3: "c"}
+
+
 @pytest.mark.parametrize("point", ["load.announced:1", "table.committed:1", "load.promoted:1"])
 def test_after_a_kill_each_change_is_there_once(place: Place, point: str, tmp_path: Path) -> None:
     Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")

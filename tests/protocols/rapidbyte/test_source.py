@@ -1,6 +1,7 @@
 """The source side: contexts, catalogs, states, the lines of a launcher, errors."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import msgspec
@@ -170,6 +171,20 @@ def test_a_read_without_a_cursor_follows_the_log() -> None:
     context = _context(_planned(cursor=()))
     assert context["sync_mode"] == "cdc"
     assert "cursor_info" not in context
+
+
+def test_a_column_is_no_place_in_the_log() -> None:
+    last = {"type": "timestamp_micros", "value": 7}
+    state = State(scope=StateScope.STREAM, message=_checkpoint("at", last), stream=_USERS)
+    assert "last_value" in _context(_planned(), state)["cursor_info"]
+    assert "cursor_info" not in _context(_planned(cursor=()), state)
+    # A source may send its place as a column too.
+    place = State(scope=StateScope.STREAM, message=_checkpoint("at", {"type": "lsn", "value": "0/1"}), stream=_USERS)
+    assert _context(_planned(cursor=()), place)["cursor_info"]["last_value"] == {"type": "lsn", "value": "0/1"}
+
+
+def _checkpoint(field: str, last: Mapping[str, Any]) -> bytes:
+    return json.dumps({"cursor_field": field, "cursor_value": last}).encode()
 
 
 def test_selected_columns_and_overrides_are_passed_on() -> None:
