@@ -7,6 +7,7 @@ import pytest
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol, Echo, PushedStream, SentPosition
+from dagster_airbyte_proto.protocols.events import PlainLine
 from dagster_airbyte_proto.protocols.lookup import destination_protocol
 
 STREAM = PushedStream(StreamId.of("people", "shop"), {"type": "object"}, PushMode.UPSERT, ("id",))
@@ -43,6 +44,23 @@ def test_a_state_is_known_again_in_each_form(name: str) -> None:
     without_type = {key: value for key, value in bare.items() if key != "type"}
     for form in (sent, bare, without_type, {**bare, "id": 3}):
         assert protocol.reply(json.dumps(form).encode()) == Echo(SentPosition("p", 7)), form
+
+
+@pytest.mark.parametrize(
+    ("line", "is_state"),
+    [
+        ('{"bookmarks":{"other":{"at":1}}}', True),
+        ('{"value":{"bookmarks":{"other":{"at":1}}}}', True),
+        ('{"type":"STATE","value":{"at":1}}', True),
+        ('{"type":"STATE","value":{}}', False),
+        ('{"bookmarks":{}}', False),
+        ("{}", False),
+        ('{"level":"info","message":"3 rows","value":3}', False),
+    ],
+)
+def test_a_target_may_print_objects_that_are_no_states(line: str, is_state: bool) -> None:
+    found = destination_protocol("singer").reply(line.encode())
+    assert found == (Echo(None) if is_state else PlainLine(line.encode()))
 
 
 def test_rejected_records_are_counted() -> None:

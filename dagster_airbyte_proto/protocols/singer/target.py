@@ -1,6 +1,7 @@
 """The destination side of Singer: a target reads SCHEMA, RECORD and STATE, and prints the states that it has landed.
 
-1. What a target prints is the bare value of a state, often only the last one, at its end.
+1. What a target prints is the bare value of a state, often only the last one, at its end. An object without bookmarks
+   is no word on a state of ours: some print `{}` before they had a state, or log in JSON.
 2. `key_properties` make a target replace rows of the same key. A stream without them is appended to.
 3. A removed row is its key with `_sdc_deleted_at`. A replacement is a new version, activated at its end: not every
    target heeds that.
@@ -148,12 +149,15 @@ class SingerTarget:
             return PlainLine(line)
         if value.get("type") == "RECORD" and "record" in value:
             return singer_messages.event(line)  # It reads, or passes on what it gets.
-        return Echo(_position(value.get("value", value)))
+        state = value.get("value", value)
+        bookmarks = state.get(_BOOKMARKS) if isinstance(state, dict) else None
+        if isinstance(bookmarks, dict) and bookmarks:
+            return Echo(_position(bookmarks))
+        return Echo(None) if state and value.get("type") == "STATE" and "value" in value else PlainLine(line)
 
 
-def _position(value: Any) -> SentPosition | None:
-    bookmarks = value.get(_BOOKMARKS) if isinstance(value, dict) else None
-    for bookmark in bookmarks.values() if isinstance(bookmarks, dict) else ():
+def _position(bookmarks: Mapping[str, Any]) -> SentPosition | None:
+    for bookmark in bookmarks.values():
         if (
             isinstance(bookmark, dict)
             and isinstance(bookmark.get("plan"), str)

@@ -134,6 +134,7 @@ class DestinationOutput:
             )
         if acknowledgements.repeats:
             log.write("DEBUG", f"{acknowledgements.repeats:,} states came back again")
+        acknowledgements.strangers = acknowledgements.repeats = 0
 
     def _take(self, events: Iterator[object]) -> None:
         for found in events:

@@ -63,17 +63,23 @@ def test_the_exit_of_a_program_that_reads_on_its_own_proves_no_row(quick_folder:
         "airbyte": {"type": "RECORD", "record": {"stream": "contacts", "emitted_at": 1, "data": {}}},
         "singer": {"type": "RECORD", "stream": "contacts", "record": {}},
     }[protocol]
+    state = {
+        "airbyte": {"type": "STATE", "state": {"type": "GLOBAL", "global": {"shared_state": {"at": 1}}}},
+        "singer": {"type": "STATE", "value": {"bookmarks": {"contacts": {"at": 1}}}},
+    }[protocol]
     spec = {"type": "SPEC", "spec": {"connectionSpecification": {}}} if protocol == "airbyte" else {"settings": {}}
     program = quick_folder / "source.py"
     program.write_text(
         "import sys\n"
         f"if 'spec' in sys.argv or '--about' in sys.argv: print({json.dumps(spec)!r})\n"
         "elif 'discover' in sys.argv or '--help' in sys.argv: sys.exit(1)\n"
-        f"else: sys.stdin.read(); print({json.dumps(record)!r})\n"
+        f"else: sys.stdin.read(); print({json.dumps(record)!r}); print({json.dumps(state)!r})\n"
     )
     table = _pushed(quick_folder, protocol, {})
     table.launch["command"] = [sys.executable, str(program)]
     table.options["acknowledge"] = "exit"
-    report = table.run().streams["contacts"]
+    pushed = table.run()
+    report = pushed.streams["contacts"]
     assert (report.acknowledged, report.unknown) == (0, 1)
     assert "it sent records itself, as a source does" in (report.error or "")
+    assert Path(pushed.log).read_text().count("1 states came back that were never sent") == 1
