@@ -116,11 +116,13 @@ class BatchPolicy:
         if not self._columns:
             return {}
         names = [name for name in batch.schema.names if not self._is_operation(name)]
-        known, there = [name for name in names if name in self._columns], self._rows_that_are_there(batch)
+        known, deleted = [name for name in names if name in self._columns], self._deleted_rows(batch)
         return {
             NEW: [name for name in names if name not in self._columns],
             REMOVED: [name for name in self._wanted if name not in names],
-            NULLABILITY: [name for name in known if self._is_never_null(name) and there.column(name).null_count],
+            NULLABILITY: [
+                name for name in known if self._is_never_null(name) and _has_null(batch.column(name), deleted)
+            ],
             TYPE: [name for name in known if not self._has_its_type(name, batch.schema.field(name).type)],
         }
 
@@ -142,11 +144,12 @@ class BatchPolicy:
             batch = batch.drop_columns([OPERATION])
         return _with_deletions(batch, operations)
 
-    def _rows_that_are_there(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns the batch without its deleted rows, of which a source may know the key alone."""
-        if not self._sends_changes or OPERATION not in batch.schema.names or not _is_text(batch.column(OPERATION).type):
-            return batch
-        return batch.filter(pc.fill_null(pc.not_equal(batch.column(OPERATION), DELETE), True))
+    def _deleted_rows(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
+        """Returns which rows are deleted, of which a source may know the key alone. None where no row can be."""
+        if not self._sends_changes or OPERATION not in batch.schema.names:
+            return None
+        operations = _decoded(batch.column(OPERATION))
+        return pc.fill_null(pc.equal(operations, DELETE), False) if _is_text(operations.type) else None
 
     def _is_operation(self, name: str) -> bool:
         """True for a column that is the connector's word on each row, and none of its values."""
@@ -175,16 +178,28 @@ def _with_deletions(batch: pa.RecordBatch, operations: pa.Array) -> pa.RecordBat
     """Returns the batch with the time of now where a row is deleted, and null in all others."""
     if DELETED_AT in batch.schema.names:
         return batch
-    if types.is_dictionary(operations.type):
-        operations = operations.dictionary_decode()
+    operations = _decoded(operations)
     if not _is_text(operations.type):
         raise ConnectorError(_DOING, f"column {OPERATION} is {operations.type}, and no text", remedy=_OPERATIONS)
-    operations = operations.cast(pa.string())
     if not pc.all(pc.is_in(operations, pa.array(_KNOWN, pa.string()))).as_py():
         raise ConnectorError(_DOING, f"column {OPERATION} has another word in some rows", remedy=_OPERATIONS)
     now = pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC"))
     times = pc.if_else(pc.fill_null(pc.equal(operations, DELETE), False), now, pa.scalar(None, now.type))
     return batch.append_column(DELETED_AT, times)
+
+
+def _has_null(array: pa.Array, deleted: pa.BooleanArray | None) -> bool:
+    """True if a value is null in a row that is not deleted."""
+    if deleted is None or not array.null_count:
+        return bool(array.null_count)
+    return bool(pc.any(pc.and_not(array.is_null(), deleted)).as_py())
+
+
+def _decoded(operations: pa.Array) -> pa.Array:
+    """The words on the rows, each written out: Arrow has few functions for dictionaries and views."""
+    if types.is_dictionary(operations.type):
+        operations = operations.dictionary_decode()
+    return operations.cast(pa.string()) if _is_text(operations.type) else operations
 
 
 def _unfit(array: pa.Array) -> pa.Array:

@@ -104,6 +104,16 @@ def test_changed_rows_are_upserted_and_deleted_ones_are_removed(place: Place) ->
     assert (_table(place), _lsn(place)) == (_LANDED, "0/20")
 
 
+@pytest.mark.parametrize("kind", [pa.dictionary(pa.int32(), pa.string()), pa.string_view(), pa.large_string()])
+def test_operations_come_as_any_type_of_text(place: Place, kind: pa.DataType) -> None:
+    schema = _ROWS.append(pa.field("_rb_op", kind))
+    changes = [{"id": 1, "name": "A", "_rb_op": "update"}, {"id": 2, "_rb_op": "delete"}]
+    file = _connect(place, second=ipc(changes, schema), strict=True)
+    place.json("sync", file)
+    assert place.json("sync", file)["streams"]["users"]["deleted"] == 1
+    assert _table(place) == {1: "A", 3: "c"}
+
+
 def test_a_cursor_moves_with_its_rows_alone(place: Place) -> None:
     place.json("sync", _connect(place))
     for ending in ("trap", f"{_position('0/20')};trap"):
