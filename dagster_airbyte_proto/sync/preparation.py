@@ -14,6 +14,7 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.checkpoints.store import LandedTable
 from dagster_airbyte_proto.model import REPLACING, ReadMode, State, StateScope, StreamId, WriteMode
+from dagster_airbyte_proto.protocols.rapidbyte.changes import sends_changes
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader, LoadSteps, LoadThresholds
 from dagster_airbyte_proto.sync.commit.rejected_rows import RejectedRows
@@ -99,10 +100,16 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
 
 
 def _remembered(run: StreamRun, landed: LandedTable | None) -> LandedTable | None:
-    """The last load of a stream, if something depends on it: a state, or rows that this sync would append again."""
-    was_replaced = landed is not None and not landed.is_covered and landed.write in REPLACING
+    """The last load of a stream, if something depends on it: a state, or rows that this sync would append again, or
+    that it would leave there where the source has deleted them."""
+    if landed is None or run.state_before:
+        return landed
     appends_all = run.planned.read is ReadMode.INCREMENTAL and run.planned.write is WriteMode.APPEND
-    return landed if run.state_before or (was_replaced and appends_all) else None
+    was_replaced = not landed.is_covered and landed.write in REPLACING
+    # Changes say nothing of what was deleted before the first of them. A refresh of them deduplicates, other than a
+    # stream that is read whole, so that a source without a checkpoint to send is not refused for ever.
+    leaves_deleted = sends_changes(run.planned) and landed.write is WriteMode.OVERWRITE
+    return landed if was_replaced and (appends_all or leaves_deleted) else None
 
 
 def _keep_prepared_tables_closed(

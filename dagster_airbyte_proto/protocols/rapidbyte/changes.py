@@ -30,7 +30,8 @@ def sends_changes(planned: PlannedStream) -> bool:
     an incremental read."""
     if planned.read is not ReadMode.INCREMENTAL or not planned.stream.supports_log_replication:
         return False
-    return not planned.cursor or ReadMode.INCREMENTAL.value not in _supported_modes(planned.stream.raw)
+    modes = _supported_modes(planned.stream.raw)  # A tap that may read a log lists none.
+    return CDC in modes and (not planned.cursor or ReadMode.INCREMENTAL.value not in modes)
 
 
 def as_changes(planned: PlannedStream) -> PlannedStream:

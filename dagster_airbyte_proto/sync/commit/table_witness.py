@@ -60,7 +60,7 @@ def _contradiction(store: StateStore, witness: Witness, landed: LandedTable | No
     if not landed.is_covered:
         return (
             f"its last load ({landed.load_id}, {landed.write}) moved no state, so the connector sends its rows again:"
-            " they would be there twice"
+            " they would be there twice, or those deleted since then would stay"
         )
     remembered = store.load(landed.load_id)
     if newest is not None and remembered is not None and newest.order < remembered.order:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateScope, StreamId
+from dagster_airbyte_proto.protocols.rapidbyte.stream_context import lost_place
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 
@@ -13,6 +15,26 @@ def states_to_resume(streams: Sequence[PlannedStream], stored: Iterable[State]) 
     return tuple(
         state for state in stored if (state.stream in incremental if state.scope is StateScope.STREAM else incremental)
     )
+
+
+def streams_without_place(
+    connection: str, streams: Iterable[PlannedStream], stored: Iterable[State]
+) -> dict[StreamId, ConfigError]:
+    """The errors of the streams that are read by changes now, and cannot go on from their states. They would begin anew
+    on top of the rows that they have."""
+    states = {state.stream: state for state in stored}
+    lost = {each.id: lost_place(each, states[each.id]) for each in streams if each.id in states}
+    return {
+        stream: ConfigError(
+            f"planning the sync of connection {connection}",
+            f"it was read by its column {column}, and is read by its changes (cdc) now, which begin anew: rows would be"
+            " there twice, or those deleted before would stay",
+            remedy=f"Read everything again into it: airbyte-proto sync {connection} --refresh --streams {stream}",
+            stream=str(stream),
+        )
+        for stream, column in lost.items()
+        if column
+    }
 
 
 def set_states_before(runs: Mapping[StreamId, StreamRun], stored: Iterable[State], version: int) -> None:

@@ -23,7 +23,7 @@ from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints
 from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
-from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume
+from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume, streams_without_place
 from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams, streams_held_back
 from dagster_airbyte_proto.sync.plan.stream_plan import refresh_can_change_columns, with_generations
@@ -119,9 +119,11 @@ def plan_sync(context: SyncContext) -> SyncPlan:
 def _without_refused(
     context: SyncContext, catalog: Catalog, chosen: tuple[PlannedStream, ...], stored: Sequence[State]
 ) -> tuple[tuple[PlannedStream, ...], Sequence[RefusedStream]]:
-    """Sets the streams aside that clash with another one, or that the destination of a relay does not take. Raises the
-    first one's error if no stream is left."""
+    """Sets the streams aside that clash with another one, that cannot go on from their states, or that the destination
+    of a relay does not take. Raises the first one's error if no stream is left."""
     errors = clashing_streams(context.source.connection, catalog, chosen)
+    if not context.request.starts_over:
+        errors |= streams_without_place(context.connection, chosen, stored)
     if context.destination is not None:
         errors |= streams_refused_by_destination(context.destination, chosen)
     shared = [state for state in stored if state.scope is not StateScope.STREAM]

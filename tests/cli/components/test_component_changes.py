@@ -156,6 +156,39 @@ def test_after_a_kill_each_change_is_there_once(place: Place, point: str, tmp_pa
     assert (_table(place), _lsn(place)) == (_LANDED, "0/20")
 
 
+def test_changes_on_top_of_rows_that_were_read_whole_are_refused(place: Place) -> None:
+    stream = {"supported_sync_modes": ["cdc"]}
+    place.json("sync", _connect(place, stream=stream, users={"read": "full_refresh"}))
+    file = _connect(place, f"ipc first;{_position('0/10')}", {}, stream=stream, first=_changes(_FIRST[:2]))
+    assert "those deleted since then would stay" in place.json("sync", file, code=1)["streams"]["users"]["error"]
+    assert _table(place) == {1: "a", 2: "b", 3: "c"}
+    place.json("sync", file, "--refresh", "--streams", "users")
+    assert (_table(place), _lsn(place)) == ({1: "a", 2: "b"}, "0/10")
+    place.json("sync", file)
+
+
+def test_a_refresh_of_changes_may_have_no_checkpoint(place: Place) -> None:
+    file = _connect(place, "ipc first")
+    place.json("sync", file, "--refresh")
+    place.json("sync", file)
+    assert _table(place) == {1: "a", 2: "b", 3: "c"}
+
+
+def test_changes_on_top_of_rows_that_a_column_ordered_are_refused(place: Place) -> None:
+    stream = {"supported_sync_modes": ["full_refresh", "incremental", "cdc"]}
+    payload = {"id": 1, "kind": "source", "cursor_field": "id", "cursor_value": {"type": "int64", "value": 3}}
+    script = f"ipc first;checkpoint 0 {json.dumps(payload)}"
+    place.json("sync", _connect(place, script, {"read": "incremental", "cursor": "id"}, stream=stream))
+    file = _connect(place, f"ipc first;{_position('0/10')}", stream=stream, first=_changes(_FIRST[:2]))
+    refused = place.run("sync", file)
+    assert (refused.code != 0, "it was read by its column id, and is read by its changes" in refused.err) == (
+        True,
+        True,
+    )
+    place.json("sync", file, "--refresh", "--streams", "users")
+    assert (_table(place), _lsn(place)) == ({1: "a", 2: "b"}, "0/10")
+
+
 def test_a_column_of_its_own_marks_deleted_rows_too(place: Place) -> None:
     columns = {"id": "Int64", "name": "Utf8", "_ab_cdc_deleted_at": "Utf8"}
     stream = {"schema": [{"name": name, "data_type": kind, "nullable": True} for name, kind in columns.items()]}
