@@ -34,6 +34,7 @@ from dagster_airbyte_proto.tables.iceberg.log import (
     TableLog,
     check_placement,
     lineage,
+    snapshots_since,
 )
 from dagster_airbyte_proto.tables.iceberg.positions.position_merge import PositionMerge, needs_positions
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
@@ -118,8 +119,9 @@ class TableBranches:
         if refusal is not None or landed is None:
             if landed is None and refusal is not None and failure_of(refusal) is not Failure.CONFLICT:
                 raise refusal
-            if self._merge:
-                self._merge.discard(landed)
+            holders = snapshots_since(after.log, load_id, before=view.log)
+            if self._merge and holders is not None:
+                self._merge.discard(holders)
             return None
         before = view.main.current if part.is_shown else None
         # Where deletes leave the number of visible rows open, all stored rows count.

@@ -84,15 +84,15 @@ class CopyOnWrite:
         change.conflictDetectionFilter(scope)
         return change.validateFromSnapshot(base.snapshot_id) if base else change
 
-    def discard(self, landed: Snapshot | None) -> None:
-        """Deletes the copies of a refused change. The snapshot with its load is from another writer, or from this one
-        if the error came after its effect: then it has the copies, and they stay.
+    def discard(self, holders: Sequence[Snapshot]) -> None:
+        """Deletes the copies of a refused change. The snapshots with its load are from another writer, or from this one
+        if the error came after its effect: then one has the copies, and they stay.
         """
         io = self._java.io()
         # A copy that stays without need is an orphan file, which `table expire` removes.
         with suppress(*CALL_ERRORS):
-            added = java_items(self._java.snapshot(landed.snapshot_id).addedDataFiles(io)) if landed else ()
-            in_use = {str(file.location()) for file in added}
+            snapshots = [self._java.snapshot(each.snapshot_id) for each in holders]
+            in_use = {str(file.location()) for each in snapshots for file in java_items(each.addedDataFiles(io))}
             for path in {str(copy.location()) for copy in self._copies} - in_use:
                 with suppress(*CALL_ERRORS):
                     io.deleteFile(path)

@@ -299,6 +299,20 @@ def lineage(log: TableLog, snapshot_id: int | None) -> Iterator[Snapshot]:
         snapshot_id = snapshot.parent_snapshot_id
 
 
+def snapshots_since(log: TableLog, load_id: str, *, before: TableLog) -> Sequence[Snapshot] | None:
+    """Returns all snapshots with a load that the table got since `before`; None if one may have expired already.
+
+    They may be on any branch, or on none any more. Of a snapshot that expired others may have been made, which have its
+    files: then the first one's parent is in neither log.
+    """
+    old = {each.snapshot_id for each in before.snapshots}
+    new = [each for each in log.snapshots if each.snapshot_id not in old]
+    known = {None, *old, *(each.snapshot_id for each in new)}
+    if any(each.parent_snapshot_id not in known for each in new):
+        return None
+    return [each for each in new if each.load_id == load_id]
+
+
 def may_have_expired(history: History, part: StagedRows, storage: Storage) -> bool:
     """True if the part may have landed in a snapshot that the log no longer has.
 

@@ -234,12 +234,12 @@ class IcebergTables:
         assert self._leftovers is not None, "the table was opened with it"
         leftovers = self._leftovers.keep(change)
         attempt = CommitAttempt(doing, str(part.stream), load_id, change, history, leftovers)
-        snapshot, was_refused = commit_attempt(table, attempt)
-        if was_refused or snapshot is None:
-            if merge:
-                merge.discard(snapshot)
+        outcome = commit_attempt(table, attempt)
+        if outcome.was_refused or outcome.snapshot is None:
+            if merge and outcome.holders is not None:
+                merge.discard(outcome.holders)
             return None
-        return result_of_commit(part, snapshot, history.current, table.log.format_version)
+        return result_of_commit(part, outcome.snapshot, history.current, table.log.format_version)
 
     def _merge(self, table: JavaTable, part: StagedRows, history: History) -> CopyOnWrite | PositionMerge | None:
         if needs_copy_on_write(part, history):

@@ -1,12 +1,13 @@
 """Commits the change that lands a load in an Iceberg table, and finds out what became of it."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.tables.iceberg.commit.leftovers import CommitLeftovers
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
-from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
+from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot, snapshots_since
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, NO_OUTCOME, Failure, failure_of, first_line
 
@@ -25,11 +26,15 @@ class CommitAttempt(NamedTuple):
 class AttemptOutcome(NamedTuple):
     """The outcome of a change: the snapshot that has its load, if there is one.
 
-    Of a change that `was_refused` it is another writer's, or its own if the error came after the effect.
+    Of a change that `was_refused` it is another writer's, or its own if the error came after the effect. Without one
+    the load may have landed all the same, and have been undone or have expired before we looked. So files that a
+    refused change wrote are deleted only if none of the `holders` has them: the snapshots with the load that the table
+    got since, also those that readers do not see. They are None where nobody can tell.
     """
 
     snapshot: Snapshot | None
     was_refused: bool
+    holders: Sequence[Snapshot] | None
 
 
 def commit_attempt(table: JavaTable, attempt: CommitAttempt) -> AttemptOutcome:
@@ -38,6 +43,7 @@ def commit_attempt(table: JavaTable, attempt: CommitAttempt) -> AttemptOutcome:
     Raises CommitUnknown where nobody can tell, and the error of any other refusal.
     """
     doing, stream, load_id, history = attempt.doing, attempt.stream, attempt.load_id, attempt.history
+    before, holders = table.log, None
     points.reach("table.committing")
     refusal: BaseException | None = None
     with outcome_unknown(doing, stream):
@@ -52,12 +58,13 @@ def commit_attempt(table: JavaTable, attempt: CommitAttempt) -> AttemptOutcome:
             # A row delta whose first snapshot was rolled back reports no conflict, but a wrong argument.
             is_conflict = failure_of(error) is Failure.CONFLICT or now.current != history.current
             snapshot = now.snapshot_of(load_id)
+            holders = snapshots_since(table.log, load_id, before=before)
         else:
             points.reach("table.committed")
             if (snapshot := table.committed(load_id, history)) is None:
                 raise CommitUnknown(doing, "the table's log does not show it", stream=stream)
-    if refusal is None or snapshot is None:
+    if refusal is None or holders == []:
         attempt.leftovers.delete(table.java)
     if snapshot is None and refusal is not None and not is_conflict:
         raise refusal
-    return AttemptOutcome(snapshot, refusal is not None)
+    return AttemptOutcome(snapshot, refusal is not None, holders)

@@ -124,10 +124,10 @@ class PositionMerge:
                 change.removeDeletes(described(old.json))
         return list(joined)
 
-    def discard(self, landed: Snapshot | None) -> None:
-        """Deletes the delete files of a refused change, unless its load has landed: then they may be in the table."""
+    def discard(self, holders: Sequence[Snapshot]) -> None:
+        """Deletes the delete files of a refused change, unless a snapshot has its load: then it may have them."""
         io, written, self._written = self._java.io(), self._written, []
-        for path in written if landed is None else ():
+        for path in written if not holders else ():
             with suppress(*CALL_ERRORS):
                 io.deleteFile(path)
 

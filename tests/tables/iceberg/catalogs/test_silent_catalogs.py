@@ -3,20 +3,24 @@ neither refused nor lost."""
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
-from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.model import MergeMode, WriteMode
 from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
+from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from tests.conformance.table_branches import branch_part
 from tests.conformance.table_rows import SCHEMA, names, part, table_name
 from tests.support.catalogs.silent_proxy import SilentProxy, silent_proxy
 from tests.support.postgres import PostgresServer
@@ -140,6 +144,89 @@ def test_a_commit_that_landed_keeps_its_manifests_where_its_connection_broke(pos
     assert postgres_lake.read() == [(1, "n1"), (2, "n2")]
     postgres_lake.writer.commit("l3", postgres_lake.part(3))
     assert postgres_lake.read() == [(1, "n1"), (2, "n2"), (3, "n3")]
+
+
+def _refused_late(lake: Lake, act: Callable[[JavaTable], None]) -> None:
+    """Has the writer's next change land and be refused. Before the writer reads the log, another process does `act`."""
+    table, other = lake.writer._table(lake.target.name), lake.writer._iceberg().load(lake.target.name)
+    alone = table.alone
+
+    @contextmanager
+    def once() -> Iterator[None]:
+        vars(table).pop("alone")
+        try:
+            with alone():
+                yield
+        finally:
+            act(other)
+
+    vars(table)["alone"] = once
+    lake.proxy.fall_silent(_UPDATE, passes_request=True, for_good=False)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("write", "merge"),
+    [
+        (WriteMode.APPEND, MergeMode.ON_READ),
+        (WriteMode.APPEND_DEDUP, MergeMode.ON_READ),
+        (WriteMode.APPEND_DEDUP, MergeMode.COPY_ON_WRITE),
+    ],
+)
+def test_a_load_that_landed_and_expired_before_its_writer_looks_keeps_its_files(
+    postgres_lake: Lake, write: WriteMode, merge: MergeMode
+) -> None:
+    lake, name = postgres_lake, postgres_lake.target.name
+    lake.writer.commit("l2", part(lake.target, WriteMode.APPEND, [{"id": n, "name": f"n{n}"} for n in (2, 3)]))
+
+    def expire(other: JavaTable) -> None:
+        other.change(lake.part(4), other.refresh()).commit()
+        older = [str(each.snapshot_id) for each in other.log.snapshots]
+        assert care_of(lake.writer).expire(name, older) == len(older) == 3
+
+    _refused_late(lake, expire)
+    load = part(lake.target, write, [{"id": 2 if write is WriteMode.APPEND_DEDUP else 5, "name": "new"}])
+    assert lake.writer.commit("l3", msgspec.structs.replace(load, merge=merge)).was_there
+    lake.spark.catalog.refreshTable(lake.target.qualified)
+    found = {2: "n2", 5: "new"} if write is WriteMode.APPEND else {2: "new"}
+    assert lake.read() == sorted({1: "n1", 3: "n3", 4: "n4", **found}.items())
+
+
+@pytest.mark.postgres
+def test_a_load_that_landed_and_was_undone_before_its_writer_looks_leaves_a_table_that_expires(
+    postgres_lake: Lake,
+) -> None:
+    lake, name = postgres_lake, postgres_lake.target.name
+
+    def undo(other: JavaTable) -> None:
+        other.java.manageSnapshots().rollbackTo(other.metadata().currentSnapshot().parentId()).commit()
+
+    _refused_late(lake, undo)
+    assert not lake.writer.commit("l2", lake.next).was_there
+    lake.writer.commit("l3", lake.part(3))
+    assert care_of(lake.writer).expire(name, [str(each) for each in _snapshots(lake)]) == 3
+    assert lake.read() == [(1, "n1"), (2, "n2"), (3, "n3")]
+
+
+@pytest.mark.postgres
+def test_a_load_that_landed_on_a_branch_and_expired_before_its_writer_looks_keeps_its_files(
+    postgres_lake: Lake,
+) -> None:
+    lake = postgres_lake
+    lake.writer.commit("l2", branch_part(lake.target, WriteMode.OVERWRITE_DEDUP, [(2, "a"), (3, "a")]))
+    last = branch_part(lake.target, WriteMode.OVERWRITE_DEDUP, [(4, "c")], after="l3", publishes=True)
+
+    def publish(other: JavaTable) -> None:
+        lake.writer.commit("l4", last)
+        other.refresh()
+        older = [str(each.snapshot_id) for each in other.log.snapshots]
+        assert care_of(lake.writer).expire(lake.target.name, older) > 2
+
+    _refused_late(lake, publish)
+    with pytest.raises(TableError, match="branch"):
+        lake.writer.commit("l3", branch_part(lake.target, WriteMode.OVERWRITE_DEDUP, [(3, "b")], after="l2"))
+    lake.spark.catalog.refreshTable(lake.target.qualified)
+    assert lake.read() == [(2, "a"), (3, "b"), (4, "c")]
 
 
 @pytest.mark.postgres
