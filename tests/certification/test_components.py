@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto import connector_kit
@@ -93,6 +94,23 @@ def test_a_secret_in_a_batch_is_found(certifier: Certifier, tmp_path: Path) -> N
     ]
     assert ruling.outcome is Outcome.BROKEN, ruling
     assert {each.text for each in ruling.samples} == {"a value of the batch is a secret of the config"}
+
+
+def test_times_that_python_cannot_say_are_values_like_others(certifier: Certifier, tmp_path: Path) -> None:
+    time, day = pa.timestamp("us"), pa.date32()
+    of_types = {
+        "plain": (time, 1 << 62),
+        "listed": (pa.list_(time), [1 << 62]),
+        "object": (pa.struct([("at", time), ("days", pa.large_list(day))]), {"at": 1 << 62, "days": [1 << 30]}),
+        "mapped": (pa.map_(pa.string(), pa.timestamp("ns", "UTC")), [("at", 1 << 62)]),
+        "viewed": (pa.list_view(time), [1 << 62]),
+    }
+    schema = pa.schema([("id", pa.int64()), *((name, kind) for name, (kind, _) in of_types.items())])
+    rows = [{"id": number, **{name: value for name, (_, value) in of_types.items()}} for number in (1, 2)]
+    script = f"ipc first;{checkpoint(2)}"
+    rulings = _rulings_of_script(certifier, tmp_path, script, first=ipc(rows, schema))
+    assert rulings["read_ends"].outcome is Outcome.HOLDS, rulings["read_ends"]
+    assert rulings["read_keys"].outcome is Outcome.HOLDS, rulings["read_keys"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import types
 
 from dagster_airbyte_proto.certification.reads.read_evidence import OddLines
 from dagster_airbyte_proto.certification.reads.reading import RecordCollector
@@ -81,9 +82,37 @@ def _rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any]]:
 
 
 def _values(array: pa.Array) -> list[Any]:
-    """The values as Python's. Times are numbers: Arrow has some for which Python has no word."""
+    """The values as Python's. Times are numbers, also within others: Arrow has some for which Python has no word."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    width = _PLAIN_WIDTHS.get(array.type.bit_width) if pa.types.is_temporal(array.type) else None
-    found: list[Any] = (array if width is None else array.view(width)).to_pylist()
+    plain = _without_times(array.type)
+    array = array if plain == array.type else array.cast(plain)
+    try:
+        found: list[Any] = array.to_pylist()
+    except (OverflowError, ValueError):  # A time in a type that is left as it is. Arrow writes any.
+        found = [array.slice(row, 1).to_string() for row in range(len(array))]
     return found
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    """The type with numbers of the same width for times. Views of lists stay: Arrow's cast to lists was seen to empty
+    them (26.0)."""
+    if types.is_temporal(kind):
+        return _PLAIN_WIDTHS.get(kind.bit_width, kind)
+    if types.is_dictionary(kind):
+        return _without_times(kind.value_type)
+    if types.is_struct(kind):
+        return pa.struct([_without_times_in(field) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_without_times_in(kind.key_field), _without_times_in(kind.item_field))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_without_times_in(kind.value_field), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_without_times_in(kind.value_field))
+    if types.is_large_list(kind):
+        return pa.large_list(_without_times_in(kind.value_field))
+    return kind
+
+
+def _without_times_in(field: pa.Field) -> pa.Field:
+    return field.with_type(_without_times(field.type))
