@@ -16,17 +16,17 @@ class SilentProxy:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._opened: list[socket.socket] = []
         self._cuts: list[threading.Event] = []
-        self._mark, self._passes, self._for_good = b"", False, False
+        self._mark, self._passes, self._for_good, self._before = b"", False, False, 0
         self._is_silent = upstream_port is None
 
     @property
     def port(self) -> int:
         return int(self._listening.getsockname()[1])
 
-    def fall_silent(self, mark: bytes, *, passes_request: bool, for_good: bool = True) -> None:
+    def fall_silent(self, mark: bytes, *, passes_request: bool, for_good: bool = True, before: int = 0) -> None:
         """From the next request with the mark on, its connection is silent, and all others if it is `for_good`. Either
-        the server still gets that request, or it gets nothing."""
-        self._mark, self._passes, self._for_good = mark, passes_request, for_good
+        the server still gets that request, or it gets nothing. So many requests with the mark are answered `before`."""
+        self._mark, self._passes, self._for_good, self._before = mark, passes_request, for_good, before
 
     def speak(self) -> None:
         """Ends the silence, for new connections."""
@@ -57,7 +57,10 @@ class SilentProxy:
     def _pass(self, source: socket.socket, sink: socket.socket, client: socket.socket, is_cut: threading.Event) -> None:
         with suppress(OSError):
             while chunk := source.recv(_CHUNK):
-                if source is client and self._mark and self._mark in chunk:
+                is_marked = bool(source is client and self._mark and self._mark in chunk)
+                if is_marked and self._before:
+                    self._before -= 1
+                elif is_marked:
                     self._mark, self._is_silent = b"", self._for_good
                     for each in self._cuts if self._for_good else [is_cut]:
                         each.set()

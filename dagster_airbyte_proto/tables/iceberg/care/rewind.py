@@ -133,9 +133,11 @@ class IcebergRewinder:
 
     def _move_main(self, table: Any, seen: str | None, schema_id: int | None) -> bool:
         """Moves `main` to the branch. Returns False, and drops the branch, if `main` is no longer at `seen`."""
-        operations = table.operations()
+        operations, head = table.operations(), None
         for _ in range(_ATTEMPTS):
             metadata = operations.refresh()
+            if head is not None and self._shows(table, head):
+                return True  # The change was refused, but the error came after the effect.
             if (str(metadata.currentSnapshot().snapshotId()) if metadata.currentSnapshot() else None) != seen:
                 break
             head = metadata.ref(_BRANCH).snapshotId()
@@ -150,9 +152,15 @@ class IcebergRewinder:
                     raise
             else:
                 return True
-        with alone(table):
-            table.manageSnapshots().removeBranch(_BRANCH).commit()
+        if operations.refresh().ref(_BRANCH) is not None:
+            with alone(table):
+                table.manageSnapshots().removeBranch(_BRANCH).commit()
         return False
+
+    def _shows(self, table: Any, snapshot_id: int) -> bool:
+        """Returns whether `main` is at that snapshot, or at one that was made on top of it."""
+        ancestors = self._jvm.org.apache.iceberg.util.SnapshotUtil
+        return bool(table.currentSnapshot() and ancestors.isAncestorOf(table, snapshot_id))
 
     def _barrier_files(self, name: TableName, table: Any, log: TableLog) -> list[Any]:
         """Writes a barrier file for each slice that ever had a row.

@@ -4,6 +4,8 @@ neither refused nor lost."""
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -16,6 +18,8 @@ from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import MergeMode, WriteMode
 from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
+from dagster_airbyte_proto.tables.iceberg.care import rewind
+from dagster_airbyte_proto.tables.iceberg.handle import alone
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import start_session
@@ -248,3 +252,30 @@ def test_a_rollback_keeps_its_manifests_where_its_connection_broke(postgres_lake
     care = care_of(lake.writer)
     assert care.expire(name, [str(each) for each in _snapshots(lake)]) > 3
     assert lake.read() == [*([] if is_emptied else [(1, "n1")]), (3, "n3")]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_rollback_whose_connection_broke_when_it_moved_main_is_done(
+    postgres_lake: Lake, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    """Also if another process lands a load before it looks, on top of it."""
+    lake, name, rewinder = postgres_lake, postgres_lake.target.name, rewinder_of(postgres_lake.writer)
+    first = rewinder.past(name).current
+    lake.writer.commit("l2", lake.next)
+    entered = count(1)
+
+    @contextmanager
+    def alone_beside_another(table: Any) -> Iterator[None]:
+        try:
+            with alone(table):
+                yield
+        finally:
+            if next(entered) == 2 and goes_on:
+                lake.writer.commit("l3", lake.part(3))
+
+    monkeypatch.setattr(rewind, "alone", alone_beside_another)
+    lake.proxy.fall_silent(_UPDATE, passes_request=True, for_good=False, before=1)
+    assert rewinder.rewind(name, first, seen=rewinder.past(name), version=7)
+    assert lake.read() == [(1, "n1"), *([(3, "n3")] if goes_on else [])]
+    assert [row["name"] for row in lake.spark.table(f"{lake.target.qualified}.refs").collect()] == ["main"]
