@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
 
@@ -122,6 +123,8 @@ class LoadQuery(NamedTuple):
 @runtime_checkable
 class SupportsLoadQueries(Protocol):
     """A format whose tables tell by SQL which loads and which files they hold. `table` is its name in SQL."""
+
+    def sql_name(self, settings: "SparkSettings", name: TableName) -> str: ...
 
     def query_of_log(self, table: str, load_id: str) -> LoadQuery: ...
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.delta import ABILITIES
 from dagster_airbyte_proto.tables.delta.connect import ABILITIES as CONNECT_ABILITIES
 from dagster_airbyte_proto.tables.formats import FILES_ANSWER, LOAD_ID, LoadQuery, SparkPackage, SparkParts
@@ -93,6 +94,11 @@ class DeltaFormat:
         from dagster_airbyte_proto.tables.newest_snapshot import DeltaSnapshots
 
         return DeltaSnapshots(settings)
+
+    def sql_name(self, settings: "SparkSettings", name: TableName) -> str:
+        from dagster_airbyte_proto.tables.delta.warehouse import sql_name, table_location
+
+        return sql_name(settings.catalog, name, table_location(settings.warehouse_location, name))
 
     def query_of_log(self, table: str, load_id: str) -> LoadQuery:
         return LoadQuery(

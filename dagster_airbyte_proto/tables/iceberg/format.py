@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.formats import FILES_ANSWER, LOAD_ID, LoadQuery, SparkPackage, SparkParts
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.catalog_timeouts import catalog_timeouts
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES as CONNECT_ABILITIES
 from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
-from dagster_airbyte_proto.tables.sql_names import text_literal, text_literals
+from dagster_airbyte_proto.tables.sql_names import qualified, text_literal, text_literals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,6 +104,9 @@ class IcebergFormat:
         # Where the catalog is one of a Connect server, only that server knows it.
         can_read = not settings.is_remote and IcebergSnapshots.can_read(settings)
         return IcebergSnapshots(settings) if can_read else None
+
+    def sql_name(self, settings: "SparkSettings", name: TableName) -> str:
+        return qualified(settings.catalog, name)
 
     def query_of_log(self, table: str, load_id: str) -> LoadQuery:
         found = text_literal(load_id)

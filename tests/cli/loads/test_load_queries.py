@@ -17,11 +17,19 @@ def test_tables_that_no_query_reads_have_none(place: Place) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
-def test_each_query_tells_of_its_load(pier: Place, table_format: str) -> None:
+@pytest.mark.parametrize(
+    ("table_format", "namespace"),
+    # The session catalog, which Delta uses, takes no name with a dash.
+    [("iceberg", "{}"), ("delta", "{}"), ("delta", "online-shop {}")],
+    ids=["iceberg", "delta", "delta-by-folder"],
+)
+def test_each_query_tells_of_its_load(pier: Place, table_format: str, namespace: str) -> None:
     if table_format == "delta":
         (pier.folder / "airbyte-proto.yaml").write_text(json.dumps({"catalog": {"format": "delta"}}))
-    written: dict[str, Any] = {"streams": {"users": {"write": "append"}}, "destination": {"namespace": uuid4().hex}}
+    written: dict[str, Any] = {
+        "streams": {"users": {"write": "append"}},
+        "destination": {"namespace": namespace.format(uuid4().hex)},
+    }
     for records in (25, 32):
         pier.json("sync", pier.connect({"streams": {"users": {"records": records}}}, **written))
     second, first = (each["load_id"] for each in pier.json("loads", "list", "shop")["loads"])
