@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.model import PlannedStream, PushMode, ReadMode, SchemaPolicy, State
+from dagster_airbyte_proto.model import FieldPath, PlannedStream, PushMode, ReadMode, SchemaPolicy, State
 from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.protocols.rapidbyte.changes import CDC, sends_changes
 from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_of
@@ -152,12 +152,12 @@ def checkpoint_cursor(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"cursor_info": {"cursor_field": field, "cursor_type": last.get("type", "utf8"), "last_value": last}}
 
 
-def lost_place(planned: PlannedStream, state: State) -> str:
-    """The column in which the state of a stream of changes says how far it was read: none has a place in a log. Empty
-    where the stream can go on from its state."""
-    checkpoint = checkpoint_of(state).payload
-    is_lost = sends_changes(planned) and _is_of_column(checkpoint, declared_columns(planned.stream.raw))
-    return str(checkpoint["cursor_field"]) if is_lost else ""
+def lost_place(planned: PlannedStream, state: State, cursor: FieldPath) -> str:
+    """The column by which a stream of changes was read before, with this `cursor`, if its state is of that: it is no
+    place in a log. Empty where the stream can go on from its state."""
+    column = ".".join(cursor)
+    is_lost = bool(column) and sends_changes(planned) and checkpoint_of(state).payload.get("cursor_field") == column
+    return column if is_lost else ""
 
 
 def declared_columns(raw: bytes) -> list[Mapping[str, Any]]:
@@ -186,22 +186,12 @@ def _cursor_info(planned: PlannedStream, columns: list[Mapping[str, Any]], state
         return {}
     kinds = {_name(each): str(each.get("data_type")) for each in columns}
     last = checkpoint.get("cursor_value")
-    if sends_changes(planned) and _is_of_column(checkpoint, columns):
-        return {}
     # A cursor of the connector's own, such as a place in a log, is no column.
     of_value = last.get("type", "utf8") if field not in kinds and isinstance(last, dict) else None
     info = {"cursor_field": field, "cursor_type": of_value or _CURSOR_TYPES.get(kinds.get(field, ""), "int64")}
     # A state of another cursor says nothing of this one: the stream is read from its beginning.
     is_same = checkpoint.get("cursor_field") in (None, field)
     return {"cursor_info": {**info, **({"last_value": last} if last is not None and is_same else {})}}
-
-
-def _is_of_column(checkpoint: Mapping[str, Any], columns: list[Mapping[str, Any]]) -> bool:
-    """True if the checkpoint has a value of one of the columns, by its type. A place in a log has another type (`lsn`),
-    or another name."""
-    field, last = checkpoint.get("cursor_field"), checkpoint.get("cursor_value")
-    kinds = {_name(each): _CURSOR_TYPES.get(str(each.get("data_type")), "int64") for each in columns}
-    return isinstance(last, dict) and field in kinds and last.get("type") == kinds[field]
 
 
 def _object(raw: bytes) -> Mapping[str, Any]:

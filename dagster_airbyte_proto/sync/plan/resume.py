@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateScope, StreamId
+from dagster_airbyte_proto.model import FieldPath, PlannedStream, ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import lost_place
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.sync.stream_run import StreamRun
@@ -18,12 +18,16 @@ def states_to_resume(streams: Sequence[PlannedStream], stored: Iterable[State]) 
 
 
 def streams_without_place(
-    connection: str, streams: Iterable[PlannedStream], stored: Iterable[State]
+    connection: str, streams: Iterable[PlannedStream], stored: Iterable[State], cursors: Mapping[StreamId, FieldPath]
 ) -> dict[StreamId, ConfigError]:
     """The errors of the streams that are read by changes now, and cannot go on from their states. They would begin anew
-    on top of the rows that they have."""
+    on top of the rows that they have. `cursors` are those by which streams were read last."""
     states = {state.stream: state for state in stored}
-    lost = {each.id: lost_place(each, states[each.id]) for each in streams if each.id in states}
+    lost = {
+        each.id: lost_place(each, states[each.id], cursors[each.id])
+        for each in streams
+        if each.id in states and each.id in cursors
+    }
     return {
         stream: ConfigError(
             f"planning the sync of connection {connection}",

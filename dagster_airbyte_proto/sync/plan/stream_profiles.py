@@ -96,6 +96,11 @@ class StreamProfiles:
             stream: KnownTable(profile.preferred_table, profile.table) for stream, profile in self._profiles.items()
         }
 
+    @property
+    def cursors(self) -> Mapping[StreamId, FieldPath]:
+        """The cursor of each stream in the last sync that recorded it."""
+        return {stream: profile.cursor for stream, profile in self._profiles.items()}
+
     def with_prepared_tables(self, digests: Mapping[StreamId, str]) -> Mapping[StreamId, StreamProfile]:
         """The streams whose tables an earlier sync prepared by a table spec of the same digest."""
         profiles = {stream: self._profiles[stream] for stream in digests if stream in self._profiles}

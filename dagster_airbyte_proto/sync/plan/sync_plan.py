@@ -123,7 +123,7 @@ def _without_refused(
     of a relay does not take. Raises the first one's error if no stream is left."""
     errors = clashing_streams(context.source.connection, catalog, chosen)
     if not context.request.starts_over:
-        errors |= streams_without_place(context.connection, chosen, stored)
+        errors |= streams_without_place(context.connection, chosen, stored, context.profiles.cursors)
     if context.destination is not None:
         errors |= streams_refused_by_destination(context.destination, chosen)
     shared = [state for state in stored if state.scope is not StateScope.STREAM]

@@ -189,6 +189,18 @@ def test_changes_on_top_of_rows_that_a_column_ordered_are_refused(place: Place) 
     assert (_table(place), _lsn(place)) == ({1: "a", 2: "b"}, "0/10")
 
 
+def test_a_place_in_the_log_may_be_a_column(place: Place) -> None:
+    """And the one that the stream names as its cursor."""
+    stream = {"supported_sync_modes": ["cdc"], "default_cursor_field": "id"}
+    payload = {"id": 1, "kind": "source", "cursor_field": "id", "cursor_value": {"type": "int64", "value": 3}}
+    script = f"context;ipc first;checkpoint 0 {json.dumps(payload)}"
+    for _ in range(2):
+        said = place.run("sync", _connect(place, script, {"cursor": "id"}, stream=stream), "--verbose")
+        assert said.code == 0, said.err
+    assert '"last_value":{"type":"int64","value":3}' in said.err
+    assert _table(place) == {1: "a", 2: "b", 3: "c"}
+
+
 def test_a_column_of_its_own_marks_deleted_rows_too(place: Place) -> None:
     columns = {"id": "Int64", "name": "Utf8", "_ab_cdc_deleted_at": "Utf8"}
     stream = {"schema": [{"name": name, "data_type": kind, "nullable": True} for name, kind in columns.items()]}

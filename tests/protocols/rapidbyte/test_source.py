@@ -47,7 +47,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.reported_error import (
     ReportedError,
 )
 from dagster_airbyte_proto.protocols.rapidbyte.source import RUNS, RUNS_FILE, RapidbyteSource
-from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides, SourceHints
+from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides, SourceHints, lost_place
 from dagster_airbyte_proto.protocols.raw_json import exact_json
 
 _USERS = StreamId.of("users")
@@ -173,12 +173,12 @@ def test_a_read_without_a_cursor_follows_the_log() -> None:
     assert "cursor_info" not in context
 
 
-def test_a_column_is_no_place_in_the_log() -> None:
+def test_a_place_in_the_log_may_be_a_column_unless_the_stream_was_read_by_that_column() -> None:
     last = {"type": "timestamp_micros", "value": 7}
     state = State(scope=StateScope.STREAM, message=_checkpoint("at", last), stream=_USERS)
-    assert "last_value" in _context(_planned(), state)["cursor_info"]
-    assert "cursor_info" not in _context(_planned(cursor=()), state)
-    # A source may send its place as a column too.
+    for cursor in (("at",), ()):
+        assert _context(_planned(cursor=cursor), state)["cursor_info"]["last_value"] == last
+    assert [lost_place(_planned(cursor=()), state, before) for before in (("at",), ("id",), ())] == ["at", "", ""]
     place = State(scope=StateScope.STREAM, message=_checkpoint("at", {"type": "lsn", "value": "0/1"}), stream=_USERS)
     assert _context(_planned(cursor=()), place)["cursor_info"]["last_value"] == {"type": "lsn", "value": "0/1"}
 
