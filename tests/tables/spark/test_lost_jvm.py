@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from py4j.java_gateway import GatewayClient
 from py4j.protocol import Py4JNetworkError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ProtoError
@@ -17,6 +18,7 @@ from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.jvm.errors import failure_of, first_line
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -94,6 +96,13 @@ def test_a_table_of_delta_is_prepared_or_refused(
 
 def test_what_spark_is_asked_is_answered_or_refused(gateway: Gateway, spark: SparkSession) -> None:
     assert gateway.lost_at_each_call_of(lambda _: query(spark, "select 1")) > 10
+
+
+def test_an_error_is_read_as_far_as_the_jvm_still_answers(gateway: Gateway, spark: SparkSession) -> None:
+    with pytest.raises(CapturedException) as raised:
+        spark.sql("select * from nowhere_at_all")
+    assert gateway.lost_at_each_call_of(lambda _: failure_of(raised.value)) > 3
+    assert gateway.lost_at_each_call_of(lambda _: first_line(raised.value)) > 3
 
 
 @pytest.mark.parametrize(

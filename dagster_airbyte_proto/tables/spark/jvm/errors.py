@@ -176,8 +176,11 @@ def _causes_at_server(error: BaseException, stack: str) -> Iterator[tuple[str, s
 
 
 def _condition(error: BaseException) -> str:
-    """Spark's name of an error, empty where it has none."""
-    return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+    """Spark's name of an error, empty where it has none, or where a JVM that went down cannot say it."""
+    try:
+        return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+    except (Py4JError, OSError):
+        return ""
 
 
 def _java_exception(error: BaseException) -> Any:
