@@ -47,7 +47,7 @@ def transform_changes(
     at the `position` if that is on a branch. States of other transforms stay, unless the rows take the place of all
     that readers saw."""
     if position is not None and not position.publishes:
-        return ValueChanges(_changed(before, states, generation, is_hidden=True))
+        return _changes(before, _with_states(before, states, generation, is_hidden=True))
     # A generation that is on its branch ends here: it is shown, or rows came in its place.
     changed: dict[Key, bytes | None] = {key: None for key in before if _is_on_branch(key)}
     if position is not None:
@@ -57,12 +57,17 @@ def transform_changes(
     if position is not None or replaces:
         kept = _of(generation, _by_name(before)[0])
         changed |= {key: None for key in before if _is_shown(key) and key[1] not in kept}
-    return ValueChanges(changed | _changed(before, states, generation, is_hidden=False))
+    return _changes(before, changed | _with_states(before, states, generation, is_hidden=False))
 
 
-def _changed(
+def _changes(before: Mapping[Key, bytes], wanted: Mapping[Key, bytes | None]) -> ValueChanges:
+    return ValueChanges({key: value for key, value in wanted.items() if before.get(key) != value})
+
+
+def _with_states(
     before: Mapping[Key, bytes], states: Iterable[TransformState], generation: int, *, is_hidden: bool
 ) -> dict[Key, bytes | None]:
+    """Returns the values that the store is to have with these states, and None for those of theirs that are to go."""
     changed: dict[Key, bytes | None] = {}
     is_there = _is_on_branch if is_hidden else _is_shown
     for state in states:
@@ -70,7 +75,7 @@ def _changed(
         now = {(*prefix, *key): value for key, value in _parts(state, generation).items()}
         gone = {key for key in before if key[1:2] == (state.transform,) and is_there(key)} - now.keys()
         changed |= {**dict.fromkeys(gone), **now}
-    return {key: value for key, value in changed.items() if before.get(key) != value}
+    return changed
 
 
 def _is_on_branch(key: Key) -> bool:

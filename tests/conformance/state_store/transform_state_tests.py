@@ -83,6 +83,16 @@ class TransformStateTests(StoreFixtures):
         self.promoted(keeper, lease, msgspec.structs.replace(empty, parts=(part,)))
         assert self.count(keeper) == 0
 
+    @pytest.mark.parametrize("position", [None, BranchPosition("branch-3", None, publishes=True)])
+    def test_rows_that_replace_all_others_may_have_states_like_theirs(
+        self, keeper: DeliveryStore, lease: Lease, position: BranchPosition | None
+    ) -> None:
+        self.promoted(keeper, lease, counted("l3", 3))
+        again = counted("l4", 3, generation_id=3)
+        part = msgspec.structs.replace(again.parts[0], write=WriteMode.OVERWRITE, branch_position=position)
+        self.promoted(keeper, lease, msgspec.structs.replace(again, parts=(part,)))
+        assert (self.count(keeper), self.count(keeper, 3)) == (3, 3)
+
     def test_those_of_a_branch_end_when_rows_come_in_its_place(self, keeper: DeliveryStore, lease: Lease) -> None:
         self.promoted(keeper, lease, counted("l3", 3))
         on_branch = BranchPosition("branch-3", None)
