@@ -104,7 +104,7 @@ class EnrichedRowStore(Protocol):
 
 def is_of_values(change: StateChange) -> bool:
     """True for a change of values: the state beside them is as it was."""
-    return change.why.startswith(("kept ", "set ", "dropped ", "rollback "))
+    return change.why.startswith(("kept ", "set ", "dropped ", VALUES_ROLLED_BACK))
 
 
 def stored_key(key: Sequence[str]) -> bytes:

@@ -349,5 +349,5 @@ def test_a_table_that_another_writer_makes_known_meanwhile_is_known(
 ) -> None:
     target = delta.prepare(TableSpec(table_name(), SCHEMA))
     session = _OvertakenSession(spark, target)
-    register(session, delta_settings.catalog, target.name, target.location)  # type: ignore[arg-type]
+    register(session, delta_settings.catalog, target.name, target.location)  # type: ignore[arg-type]  # a stand-in
     assert ["[DELTA_TABLE_ALREADY_EXISTS]" in refusal for refusal in session.refusals] == [True]
