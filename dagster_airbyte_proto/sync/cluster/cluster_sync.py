@@ -94,11 +94,11 @@ def finished(sync: ExecutorSync, failure: str) -> FinishedSync:
     doing = f"running connection {sync.name} on an executor"
     if outcome is None:
         # Cancelling ends the job, and Spark calls that a failure of it.
-        if not failure or sync.was_cancelled_unbegun:
+        if sync.was_cancelled_unbegun:
             raise Cancelled(doing, "it was cancelled before it began")
         raise ConnectorError(
             doing,
-            f"its task ended without a report: {failure}",
+            f"its task ended without a report: {failure or 'Spark says that it went well'}",
             remedy="Nothing is lost: the next sync ends the loads that it announced, and goes on from there.",
             retryable=True,
         )

@@ -10,7 +10,7 @@ from typing import Any
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.errors import ConfigError, StateConflict
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, StateConflict
 from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.sync.cluster.channel import Served
@@ -30,6 +30,8 @@ _TABLES = RemoteMethods(TableWriter, SupportsKeyLookup, SupportsBranches)
 _DRIVER = RemoteMethods(DriverOfSync)
 _ANSWERS = RemoteMethods(AnswerCache)
 _CREDENTIALS = RemoteMethods(CredentialSource)
+_SILENT_SECONDS = 60.0
+"""An attempt says twice a second how it goes: one that is silent for so long is dead, or its machine is."""
 
 
 class ExecutorSync:
@@ -109,6 +111,17 @@ class ExecutorSync:
         with self._lock:
             if attempt >= self._newest_attempt:
                 self.outcome = outcome
+
+    def is_superseded(self, attempt: int) -> bool:
+        if self.outcome is not None or attempt >= self._newest_attempt:
+            return False
+        if self.seconds_silent > _SILENT_SECONDS:
+            raise ConnectorError(
+                f"running connection {self.name} on an executor",
+                f"attempt {self._newest_attempt + 1} of its task has not been heard of for {_SILENT_SECONDS:.0f} s",
+                retryable=True,
+            )
+        return True
 
 
 class StoreOfSync:

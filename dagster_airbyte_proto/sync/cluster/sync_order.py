@@ -126,3 +126,7 @@ class DriverOfSync(Protocol):
     def ended(self, attempt: int, outcome: SyncOutcome) -> None:
         """Tells the end of an attempt. One that was superseded no longer counts."""
         ...
+
+    def is_superseded(self, attempt: int) -> bool:
+        """True while a later attempt is at work. Raises ConnectorError if nothing is heard of that one any more."""
+        ...

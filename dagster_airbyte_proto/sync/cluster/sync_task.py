@@ -6,6 +6,7 @@ logs lies in a home folder of the executor's machine: `AIRBYTE_PROTO_EXECUTOR_HO
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY
 from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
 
 _HOME_VARIABLE = "AIRBYTE_PROTO_EXECUTOR_HOME"
+_POLL_SECONDS = 0.5
 _CACHE = "~/.cache/dagster_airbyte_proto/executor"
 
 
@@ -48,8 +50,16 @@ def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None
         order = driver.order(attempt)
         if order is not None:
             driver.ended(attempt, _outcome(link, driver, order, attempt))
+            _wait_for_later_attempt(driver, attempt)
     finally:
         link.close()
+
+
+def _wait_for_later_attempt(driver: DriverOfSync, attempt: int) -> None:
+    """Returns once no later attempt is at work: Spark takes the first attempt that returns for the task, and kills the
+    others. Raises ConnectorError for one that has died, so that Spark tries again."""
+    while driver.is_superseded(attempt):
+        time.sleep(_POLL_SECONDS)
 
 
 class SeesFiles(Protocol):

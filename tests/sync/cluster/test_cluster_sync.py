@@ -1,6 +1,7 @@
 """Syncs on executors: here processes of this machine, which know no more of the driver than those of a cluster."""
 
 import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,28 @@ def test_a_stopped_attempt_that_wakes_up_after_its_replacement_changes_nothing(p
 
     place.offer({"streams": {"users": {"records": 20_000}}, "state_every": 200})
     report = _OnExecutors(place, Stopping(1)).sync()
+    assert report.status == "complete"
+    assert place.column("users") == list(range(20_000))
+    assert len(set(place.landed("users"))) == len(place.landed("users"))
+
+
+def test_an_attempt_that_was_superseded_waits_for_the_later_one(place: Shop, tmp_path: Path) -> None:
+    class FirstToReturn(ProcessTasks):
+        """Starts a second attempt beside one that hangs. As in Spark, the first to return ends the other."""
+
+        def run(self, task: Any, count: int, tag: str) -> str:
+            with ThreadPoolExecutor(2) as pool:
+                attempts = [pool.submit(super().run, task, count, f"{tag}-first")]
+                until(lambda: len(place.landed("users")) >= 1, "the first load")
+                attempts.append(pool.submit(super().run, _Second(task), count, f"{tag}-second"))
+                [failure, *_] = [each.result() for each in wait(attempts, return_when=FIRST_COMPLETED).done]
+                for name in ("first", "second"):
+                    self.interrupt(f"{tag}-{name}")
+            return failure
+
+    hang = {"kind": "hang", "after": 1_000, "once": str(tmp_path / "hung")}
+    place.offer({"streams": {"users": {"records": 20_000}}, "state_every": 200, "failure": hang})
+    report = _OnExecutors(place, FirstToReturn(1)).sync()
     assert report.status == "complete"
     assert place.column("users") == list(range(20_000))
     assert len(set(place.landed("users"))) == len(place.landed("users"))
