@@ -21,6 +21,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, NoReturn, Protocol
 
+from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding, Resolution
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigChange, ConfigOwner, StoredConfig
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
@@ -78,7 +79,8 @@ class LoadStatus(StrEnum):
 class LoggedLoad(NamedTuple):
     """One entry of the loads log.
 
-    `committed` is what the tables reported, `reason` who resolved it by hand and how, `fence` that of its run.
+    `ending` is None until it has ended, `reason` says for people who resolved it and how. `committed` is what the
+    tables reported, `fence` that of its run.
     """
 
     load: Load
@@ -88,21 +90,12 @@ class LoggedLoad(NamedTuple):
     reason: str = ""
     committed: tuple[CommittedRows, ...] = ()
     fence: int = 0
+    ending: LoadEnding | None = None
 
     @property
     def order(self) -> tuple[int, datetime]:
         """Later loads of a connection are greater. The clock alone does not tell: it may have been set."""
         return self.fence, self.announced_at
-
-
-class Resolution(NamedTuple):
-    """The word of a person on a load of which nobody else can tell whether it landed."""
-
-    as_landed: bool
-    who: str
-
-    def __str__(self) -> str:
-        return f"resolved as {'landed' if self.as_landed else 'lost'} by {self.who}"
 
 
 class StoredState(NamedTuple):

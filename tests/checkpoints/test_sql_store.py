@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, create_engine, inspect
 
+from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding, Resolution
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS
 from dagster_airbyte_proto.checkpoints.sql.schema import metadata
@@ -20,7 +21,15 @@ from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.errors import ConfigError, StateConflict, StateUnavailable
 from dagster_airbyte_proto.model import State, StateScope
-from tests.conformance.state_store.fixtures import USERS, HandClock, OpenStore, load_of, stream_state
+from tests.conformance.state_store.fixtures import (
+    LOST,
+    USERS,
+    HandClock,
+    OpenStore,
+    committed_users,
+    load_of,
+    stream_state,
+)
 from tests.conformance.state_store.lease_tests import FENCED
 from tests.conformance.state_store.suite import StateStoreConformance
 from tests.support.postgres import PostgresServer
@@ -135,7 +144,7 @@ class SqlStoreConformance(StateStoreConformance):
             for name in later:
                 tx.exec_driver_sql(f"DROP TABLE {name}")
             tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
-            _make_leases_of_old(tx)
+            _take_back_later_changes(tx)
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 1")
             for name in set(metadata.tables) - later:
                 tx.exec_driver_sql(f"ALTER TABLE {name} RENAME TO {name.removeprefix('airbyte_proto_')}")
@@ -168,7 +177,7 @@ class SqlStoreConformance(StateStoreConformance):
             tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
             for later in ("config_history", "landed_tables", "deliveries", "rejected_rows", "kept_values"):
                 tx.exec_driver_sql(f"DROP TABLE airbyte_proto_{later}")
-            _make_leases_of_old(tx)
+            _take_back_later_changes(tx)
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 3")
         found = SqlStore(state_url)
         protocols = {name: found.protocol(name) for name in states}
@@ -184,13 +193,38 @@ class SqlStoreConformance(StateStoreConformance):
             tx.exec_driver_sql(f"CREATE TABLE older AS SELECT {columns} FROM airbyte_proto_kept_configs")
             tx.exec_driver_sql("DROP TABLE airbyte_proto_kept_configs")
             tx.exec_driver_sql("ALTER TABLE older RENAME TO airbyte_proto_kept_configs")
-            _make_leases_of_old(tx, have_tokens=True)
+            _take_back_later_changes(tx, have_tokens=True)
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 9")
         found = SqlStore(state_url)
         assert found.stored_config("shop") == StoredConfig({"token": "one"}, "a")
         assert [change.owner for change in found.config_changes("shop")] == [ConfigOwner.CONNECTOR]
         found.save_config(lease, {"token": "two"}, based_on="b", owner=ConfigOwner.DESTINATION)
         assert found.stored_config("shop") == StoredConfig({"token": "one"}, "a")
+
+    def test_loads_of_older_code_have_the_ending_that_their_words_name(self, state_url: str) -> None:
+        store = SqlStore(state_url)
+        lease = self.acquired(store, "run-1")
+        for load_id in ("promoted", "landed", "lost", "in part", "refused", "open"):
+            store.announce(lease, load_of(load_id))
+        store.promote(lease, load_of("promoted"), (), [committed_users()])
+        store.resolve(lease, load_of("landed"), (), [], Resolution(as_landed=True, who="resolved as lost by bob"))
+        store.resolve(lease, load_of("lost"), (), [], LOST)
+        store.resolve(lease, load_of("in part"), (), [committed_users()], LOST)
+        with Database(state_url).write() as tx:
+            # As runs ended loads before an error was no refusal.
+            ended = "status = 'dropped', reason = 'its tables refused it'"
+            tx.exec_driver_sql(f"UPDATE airbyte_proto_loads SET {ended} WHERE load_id = 'refused'")
+            _take_back_endings(tx)
+            tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 13")
+        endings = {each.load.load_id: each.ending for each in SqlStore(state_url).loads("shop")}
+        assert endings == {
+            "promoted": LoadEnding.PROMOTED,
+            "landed": LoadEnding.RESOLVED_AS_LANDED,
+            "lost": LoadEnding.RESOLVED_AS_LOST,
+            "in part": LoadEnding.RESOLVED_AS_LOST,
+            "refused": LoadEnding.REFUSED,
+            "open": None,
+        }
 
     @pytest.mark.parametrize("call", FENCED)
     def test_a_run_from_before_the_database_was_lost_changes_nothing(self, state_url: str, call: str) -> None:
@@ -224,8 +258,9 @@ class SqlStoreConformance(StateStoreConformance):
         assert "state store version 99" in refused.value.remedy
 
 
-def _make_leases_of_old(tx: Connection, *, have_tokens: bool = False) -> None:
-    """Leases as they were before they had partitions, and none of the tables that came later."""
+def _take_back_later_changes(tx: Connection, *, have_tokens: bool = False) -> None:
+    """Makes the tables as they were before leases had partitions: without what came then or later."""
+    _take_back_endings(tx)
     for name in ("enriched_rows", "kept_rejections"):
         tx.exec_driver_sql(f"DROP TABLE IF EXISTS airbyte_proto_{name}")
     tx.exec_driver_sql("ALTER TABLE airbyte_proto_run_folders DROP COLUMN partition_key")
@@ -233,6 +268,10 @@ def _make_leases_of_old(tx: Connection, *, have_tokens: bool = False) -> None:
     tx.exec_driver_sql(f"CREATE TABLE older_leases AS SELECT {columns} FROM airbyte_proto_leases")
     tx.exec_driver_sql("DROP TABLE airbyte_proto_leases")
     tx.exec_driver_sql("ALTER TABLE older_leases RENAME TO airbyte_proto_leases")
+
+
+def _take_back_endings(tx: Connection) -> None:
+    tx.exec_driver_sql("ALTER TABLE airbyte_proto_loads DROP COLUMN ending")
 
 
 class TestSqlite(SqlStoreConformance):

@@ -13,8 +13,8 @@ import yaml
 from sqlalchemy import create_engine, text
 
 from dagster_airbyte_proto import points
+from dagster_airbyte_proto.checkpoints.load_ending import Resolution
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.checkpoints.store import Resolution
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import TableName

@@ -22,11 +22,12 @@ from dagster_airbyte_proto.checkpoints.kept_values import (
     key_stored_as,
     stored_key,
 )
+from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.leases import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import enriched_rows, kept_values, state_history, states
 from dagster_airbyte_proto.checkpoints.sql.states import ChangeNote, StateKey, as_change, key_columns, stream_of
-from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad, Resolution, StateChange
+from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad, StateChange
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS, transform_changes
 from dagster_airbyte_proto.loads.load import StagedRows, TransformedStream
 from dagster_airbyte_proto.model import REPLACING
@@ -171,7 +172,7 @@ def _transformed(
     A state that all share moves only with all of them, and the word of a person is about all of them.
     """
     landed = {each.stream for each in ended.committed} | {each.stream for each in moved}
-    is_whole = None in landed or ended.reason.startswith(str(Resolution(as_landed=True, who="")))
+    is_whole = None in landed or ended.ending is LoadEnding.RESOLVED_AS_LANDED
     for part in ended.load.parts:
         if is_whole or part.stream in landed:
             yield TransformedStream(part.stream, part.generation_id, part.transform_states, partition), part

@@ -5,12 +5,15 @@ The caller has begun the transaction and, for changes, checked that the lease ho
 A load is announced, then done or dropped. It never goes back.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, exists, insert, select, update
 
+from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding
+from dagster_airbyte_proto.checkpoints.sql.generations import record_landed
+from dagster_airbyte_proto.checkpoints.sql.kept_values import keep_transform_states
 from dagster_airbyte_proto.checkpoints.sql.load_json import (
     committed_from_json,
     committed_to_json,
@@ -18,11 +21,17 @@ from dagster_airbyte_proto.checkpoints.sql.load_json import (
     load_to_json,
 )
 from dagster_airbyte_proto.checkpoints.sql.schema import landed_tables, loads, open_generations, run_folders
-from dagster_airbyte_proto.checkpoints.sql.states import StateKey, key_columns
+from dagster_airbyte_proto.checkpoints.sql.states import (
+    ChangeNote,
+    StateKey,
+    key_columns,
+    move_states,
+    states_of_last_kind,
+)
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, LoadStatus, LoggedLoad
 from dagster_airbyte_proto.errors import ConfigError, InternalError
 from dagster_airbyte_proto.loads.load import Load
-from dagster_airbyte_proto.model import REPLACING, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import REPLACING, State, StreamId, TableName, WriteMode
 
 _MAX_PRUNED = 5000
 """The most loads that one run looks at: each is parsed."""
@@ -52,9 +61,16 @@ def row_to_end(tx: Connection, load: Load, status: LoadStatus) -> Row[Any] | Non
     return row
 
 
-def end(tx: Connection, ended: LoggedLoad) -> None:
+def end(tx: Connection, ended: LoggedLoad, partition: str, states: Sequence[State], note: ChangeNote) -> None:
+    """Ends a load: moves states, in its partition, with all that the store knows of its rows."""
+    moved = {StateKey(state.stream, partition): state for state in states_of_last_kind(states)}
+    changed = move_states(tx, ended.load.connection, moved, note)
+    keep_transform_states(tx, ended, partition, changed, note)
+    _record_tables(tx, ended, moved, partition)
+    record_landed(tx, ended.load, {each.stream for each in ended.committed}, note.changed_at)
     values: dict[str, Any] = {"status": ended.status.value, "committed": committed_to_json(ended.committed)}
     values |= {"ended_at": ended.ended_at, "reason": ended.reason}
+    values |= {"ending": None if ended.ending is None else ended.ending.value}
     tx.execute(update(loads).where(loads.c.load_id == ended.load.load_id).values(values))
 
 
@@ -120,13 +136,19 @@ def check_none_announced(tx: Connection, connection: str, doing: str) -> None:
 
 
 def as_logged(row: Row[Any]) -> LoggedLoad:
-    status, committed = LoadStatus(row.status), committed_from_json(row.committed)
     return LoggedLoad(
-        load_from_json(row.body), status, row.announced_at, row.ended_at, row.reason, committed, row.fence
+        load_from_json(row.body),
+        LoadStatus(row.status),
+        row.announced_at,
+        row.ended_at,
+        row.reason,
+        committed_from_json(row.committed),
+        row.fence,
+        None if row.ending is None else LoadEnding(row.ending),
     )
 
 
-def record_tables(tx: Connection, ended: LoggedLoad, states: Collection[StateKey], partition: str) -> None:
+def _record_tables(tx: Connection, ended: LoggedLoad, states: Collection[StateKey], partition: str) -> None:
     """Records the tables that a load has changed. Its moved `states` say which of its streams they cover."""
     landed = {committed.stream for committed in ended.committed}
     for part in ended.load.parts:

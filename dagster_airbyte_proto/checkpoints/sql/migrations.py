@@ -312,6 +312,17 @@ CREATE TABLE airbyte_proto_kept_rejections (
 )
 """
 
+# Before, only the words for people said how a load had ended.
+_LOAD_ENDINGS = """
+ALTER TABLE airbyte_proto_loads ADD COLUMN ending TEXT;
+UPDATE airbyte_proto_loads SET ending = CASE
+    WHEN reason LIKE 'resolved as landed by %' THEN 'resolved_as_landed'
+    WHEN reason LIKE 'resolved as lost by %' THEN 'resolved_as_lost'
+    WHEN status = 'dropped' THEN 'refused'
+    ELSE 'promoted'
+END WHERE status <> 'announced'
+"""
+
 MIGRATIONS = (
     _FIRST,
     _SHAPES,
@@ -326,6 +337,7 @@ MIGRATIONS = (
     _LEASES_OF_PARTITIONS,
     _ENRICHED_ROWS,
     _KEPT_REJECTIONS,
+    _LOAD_ENDINGS,
 )
 _AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""

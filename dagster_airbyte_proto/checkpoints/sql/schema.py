@@ -185,6 +185,8 @@ loads = Table(
     Column("reason", Text, nullable=False),
     Column("body", Text, nullable=False),
     Column("committed", Text, nullable=False),
+    # NULL until it has ended.
+    Column("ending", Text),
 )
 
 kept_configs = Table(

@@ -11,10 +11,11 @@ from datetime import timedelta
 from secrets import token_hex
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, select, update
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset_of
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges
+from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding, Resolution
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.sql import configs as sql_configs
 from dagster_airbyte_proto.checkpoints.sql import deliveries as sql_deliveries
@@ -37,7 +38,6 @@ from dagster_airbyte_proto.checkpoints.sql.states import (
     move_states,
     past_states,
     state_changes,
-    states_of_last_kind,
 )
 from dagster_airbyte_proto.checkpoints.store import (
     LandedTable,
@@ -46,7 +46,6 @@ from dagster_airbyte_proto.checkpoints.store import (
     LoggedLoad,
     LoggedRun,
     OpenGeneration,
-    Resolution,
     RunStart,
     StateChange,
     StoredState,
@@ -207,8 +206,10 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
                 return
             now = self._database.now(tx)
             why = "sync" if row.fence == lease.fence else "recover"
-            ended = LoggedLoad(load, LoadStatus.DONE, row.announced_at, now, committed=tuple(committed))
-            _end_load(tx, ended, row, states, ChangeNote(lease.holder, why, load.run_id, now))
+            ended = LoggedLoad(
+                load, LoadStatus.DONE, row.announced_at, now, committed=tuple(committed), ending=LoadEnding.PROMOTED
+            )
+            sql_loads.end(tx, ended, row.partition_key, states, ChangeNote(lease.holder, why, load.run_id, now))
 
     def resolve(
         self,
@@ -224,8 +225,11 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
             if row is None:
                 return
             now = self._database.now(tx)
-            ended = LoggedLoad(load, status, row.announced_at, now, str(resolution), tuple(committed))
-            _end_load(tx, ended, row, states, ChangeNote(resolution.who, "resolve", load.run_id, now))
+            ended = LoggedLoad(
+                load, status, row.announced_at, now, str(resolution), tuple(committed), ending=resolution.ending
+            )
+            note = ChangeNote(resolution.who, "resolve", load.run_id, now)
+            sql_loads.end(tx, ended, row.partition_key, states, note)
             if not resolution.as_landed:
                 sql_deliveries.forget_lost_rejections(tx, ended)
 
@@ -387,14 +391,3 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
             sql_leases.lock_connection(tx, lease.connection)
             sql_leases.check_held(tx, lease)
             yield tx
-
-
-def _end_load(tx: Connection, ended: LoggedLoad, row: Row[Any], states: Sequence[State], note: ChangeNote) -> None:
-    """Moves the states of a load, in the partition of its row, and ends it."""
-    partition = row.partition_key
-    moved = {StateKey(state.stream, partition): state for state in states_of_last_kind(states)}
-    changed = move_states(tx, ended.load.connection, moved, note)
-    sql_kept_values.keep_transform_states(tx, ended, partition, changed, note)
-    sql_loads.record_tables(tx, ended, moved, partition)
-    sql_generations.record_landed(tx, ended.load, {each.stream for each in ended.committed}, note.changed_at)
-    sql_loads.end(tx, ended)

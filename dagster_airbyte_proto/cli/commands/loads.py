@@ -111,7 +111,7 @@ def resolve_load(call: Call, load_id: str, word: str) -> Answer:
 
     landed: its rows are in the table, its state moves. lost: they are not, and the connector sends them again.
     """
-    from dagster_airbyte_proto.checkpoints.store import Resolution
+    from dagster_airbyte_proto.checkpoints.load_ending import Resolution
     from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
 
     with call.engine() as engine:
@@ -130,6 +130,7 @@ def _load_value(entry: "LoggedLoad", *, whole: bool = False) -> dict[str, Any]:
         "status": entry.status.value,
         "announced_at": entry.announced_at.isoformat(),
         "ended_at": entry.ended_at.isoformat() if entry.ended_at else None,
+        "ending": entry.ending,
         "reason": entry.reason,
         "states": len(entry.load.states),
         "streams": {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import dagster as dg
 from pydantic import Field
 
-from dagster_airbyte_proto.checkpoints.store import Resolution
+from dagster_airbyte_proto.checkpoints.load_ending import Resolution
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine, table_io_manager
 from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
 from dagster_airbyte_proto.errors import ConfigError

@@ -31,7 +31,8 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
-from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration, Resolution, StateStore
+from dagster_airbyte_proto.checkpoints.load_ending import Resolution
+from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration, StateStore
 from dagster_airbyte_proto.errors import (
     CommitUnknown,
     ConfigError,

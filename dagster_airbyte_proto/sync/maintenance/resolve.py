@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, Resolution, StateStore
+from dagster_airbyte_proto.checkpoints.load_ending import Resolution
+from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.lease import NO_WAIT, LeaseWait, acquire_lease

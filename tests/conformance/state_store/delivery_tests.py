@@ -11,7 +11,8 @@ from dagster_airbyte_proto.checkpoints.deliveries import (
     DeliveryStore,
     RejectedContent,
 )
-from dagster_airbyte_proto.checkpoints.store import Lease, Resolution
+from dagster_airbyte_proto.checkpoints.load_ending import Resolution
+from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import PushMode, StreamId
 from tests.conformance.state_store.fixtures import ORDERS, USERS, HandClock, StoreFixtures, load_of, stream_state

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.store import Lease, Resolution, StateStore
+from dagster_airbyte_proto.checkpoints.load_ending import Resolution
+from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.loads.load import (
     BranchPosition,
     CommittedRows,

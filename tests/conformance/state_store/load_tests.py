@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, Resolution, StateStore
+from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding, Resolution
+from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, StateStore
 from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.model import State, StateScope
 from tests.conformance.state_store.fixtures import (
@@ -30,6 +31,7 @@ class LoadTests(StoreFixtures):
         for load in loads:
             store.announce(lease, load)
         assert store.announced_loads("shop") == loads
+        assert [logged.ending for logged in store.loads("shop")] == [None, None]
         assert store.announced_loads("mine") == []
 
     def test_announcing_the_same_load_again_is_once(self, store: StateStore, lease: Lease) -> None:
@@ -53,6 +55,7 @@ class LoadTests(StoreFixtures):
         assert logged is not None
         assert logged == store.loads("shop")[0]
         assert (logged.load, logged.status, logged.committed) == (load, LoadStatus.DONE, (committed_users(),))
+        assert logged.ending is LoadEnding.PROMOTED
         assert (logged.announced_at, logged.ended_at) == (clock.now - timedelta(seconds=5), clock.now)
         assert store.announced_loads("shop") == []
 
@@ -82,6 +85,7 @@ class LoadTests(StoreFixtures):
         logged = store.load("one")
         assert logged is not None
         assert (logged.status, logged.reason) == (LoadStatus.DONE, "resolved as landed by ann")
+        assert logged.ending is LoadEnding.RESOLVED_AS_LANDED
         assert self.current_states(store) == list(load.states)
         assert [(change.who, change.why) for change in store.history("shop")] == [("ann", "resolve")]
 
@@ -93,6 +97,7 @@ class LoadTests(StoreFixtures):
         logged = store.load("one")
         assert logged is not None
         assert (logged.status, logged.reason) == (LoadStatus.DROPPED, "resolved as lost by ann")
+        assert logged.ending is LoadEnding.RESOLVED_AS_LOST
         with pytest.raises(InternalError, match="it is dropped already"):
             store.promote(lease, load, load.states, [])
         assert self.current_states(store) == []

@@ -7,7 +7,8 @@ import pytest
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.kept_values import Asset
-from dagster_airbyte_proto.checkpoints.store import Lease, Resolution
+from dagster_airbyte_proto.checkpoints.load_ending import Resolution
+from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.checkpoints.transform_states import stored_transform_states
 from dagster_airbyte_proto.loads.load import BranchPosition, Load, TransformState
 from dagster_airbyte_proto.model import State, StateScope, WriteMode

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import pyarrow.parquet as pq
 import pytest
 
-from dagster_airbyte_proto.checkpoints.store import LoadStatus, Resolution
+from dagster_airbyte_proto.checkpoints.load_ending import Resolution
+from dagster_airbyte_proto.checkpoints.store import LoadStatus
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dagster_airbyte_proto.checkpoints.store import Resolution
+from dagster_airbyte_proto.checkpoints.load_ending import Resolution
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
