@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class LoadEnding(StrEnum):
-    """How a load ended. The names are stored."""
+    """The way in which a load ended. The names are stored."""
 
     PROMOTED = "promoted"
     RESOLVED_AS_LANDED = "resolved_as_landed"
