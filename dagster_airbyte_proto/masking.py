@@ -6,11 +6,13 @@ bytes and JSON.
 - A very short secret (a password "a1") is a part of many other words, so it is masked only where it is a whole JSON
   value.
 - A masked number becomes the text "***", so that JSON stays JSON.
+- A text of a connector that may be kept, reported or shown is no `str` until `Mask.text` has made it one.
 """
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -22,6 +24,25 @@ _SHORT = 4
 _SHORTEST_LINE = 8
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _SECRET_WORD = re.compile(r"key|secret|password|token|credential", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class UnmaskedText:
+    """A text of a connector, which may have secrets in it. `Mask.text` returns it without them.
+
+    It is no `str`, so that mypy finds every way on which it would be kept with its secrets. Whoever formats it all the
+    same gets `***`. Only protocols and launchers, which make such texts, read `unmasked`.
+    """
+
+    unmasked: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.unmasked)
+
+    def __repr__(self) -> str:
+        return MASKED
+
+    __str__ = __repr__
 
 
 class Mask:
@@ -41,7 +62,9 @@ class Mask:
         """Returns a mask for these secrets too: a connector may get a new token while it runs."""
         return Mask(self._secrets | frozenset(secrets))
 
-    def text(self, text: str) -> str:
+    def text(self, text: str | UnmaskedText) -> str:
+        if isinstance(text, UnmaskedText):
+            text = text.unmasked
         return MASKED if text in self._secrets else self._masked(text)
 
     def data(self, data: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """No secret leaves, in whichever form, and what is left is still what it was."""
 
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.masking import MASKED, Mask, secret_values
+import dagster_airbyte_proto
+from dagster_airbyte_proto.masking import MASKED, Mask, UnmaskedText, secret_values
 
 
 def test_a_secret_is_masked_in_text_bytes_and_json() -> None:
@@ -139,3 +141,16 @@ def test_a_key_inside_a_secret_json_document_is_a_secret_of_its_own() -> None:
     secrets = secret_values({"account": account}, {"properties": {"account": SECRET}})
     assert secrets == {account, "-----BEGIN\nMIIEvQIBADANBg\n-----END\n"}
     assert Mask(secrets).text("cannot parse MIIEvQIBADANBg") == "cannot parse ***"
+
+
+def test_a_text_of_a_connector_is_shown_only_through_a_mask() -> None:
+    text = UnmaskedText("denied: hunter22")
+    assert f"{text} {text!r}" == "*** ***"
+    assert Mask({"hunter22"}).text(text) == "denied: ***"
+    assert bool(text) and not UnmaskedText()
+
+
+def test_only_those_that_make_such_texts_read_them_without_a_mask() -> None:
+    package = Path(dagster_airbyte_proto.__file__).parent
+    readers = {path.relative_to(package) for path in package.rglob("*.py") if ".unmasked" in path.read_text()}
+    assert {path.parts[0] for path in readers} <= {"masking.py", "protocols", "launchers"}, readers

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from dagster_airbyte_proto.launchers.permissions import Permissions
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from dagster_airbyte_proto.stack_traces import last_words
 
@@ -34,11 +35,11 @@ class ExitReport(NamedTuple):
         return f"{how}: {self.reason}" if self.reason else how
 
     @property
-    def how_it_ended_and_why(self) -> str:
+    def how_it_ended_and_why(self) -> UnmaskedText:
         """The same, with the last words on stderr: the error of a stack trace, without the trace."""
         words = last_words(self.stderr_tail)
         gap = "\n" if "\n" in words else " "
-        return f"{self.how_it_ended}:{gap}{words}" if words else self.how_it_ended
+        return UnmaskedText(f"{self.how_it_ended}:{gap}{words}" if words else self.how_it_ended)
 
 
 class HostPlace(NamedTuple):

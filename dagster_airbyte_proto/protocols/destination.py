@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.protocols.conversation import Conversation, Invocation, Verb
 from dagster_airbyte_proto.protocols.events import Event, SpecEvent
@@ -117,7 +118,7 @@ class RejectedRecord(NamedTuple):
     show."""
 
     record: str
-    reason: str
+    reason: UnmaskedText
 
 
 class StreamResult(NamedTuple):

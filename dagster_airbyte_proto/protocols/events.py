@@ -1,9 +1,13 @@
-"""The events that a connector sends, at most one per line: the same types for every protocol."""
+"""The events that a connector sends, at most one per line: the same types for every protocol.
+
+A text that a run may keep, report or show is an `UnmaskedText`. The others are for the log alone, which masks them.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.model import Catalog, FieldPath, State, StreamId
 from dagster_airbyte_proto.stack_traces import first_words, without_stack_traces
 
@@ -81,7 +85,7 @@ class RejectedRecordEvent(NamedTuple):
 
     stream: StreamId
     record: str
-    reason: str
+    reason: UnmaskedText
     kind: str
 
 
@@ -97,19 +101,27 @@ class ErrorEvent(NamedTuple):
     `pauses_seconds` are the pauses before each further try, where it says more of them than the kind does.
     """
 
-    message: str
+    message: UnmaskedText
     kind: FailureKind = FailureKind.SYSTEM
     stream: StreamId | None = None
-    internal_message: str = ""
-    stack_trace: str = ""
+    internal_message: UnmaskedText = UnmaskedText()
+    stack_trace: UnmaskedText = UnmaskedText()
     emitted_at_milliseconds: float = 0.0
     pauses_seconds: tuple[float, ...] = ()
 
     @property
-    def summary(self) -> str:
+    def summary(self) -> UnmaskedText:
         """The messages without stack traces. The CDK's message for users is mostly one that tells to read the logs."""
-        shown, internal = without_stack_traces(self.message), first_words(self.internal_message)
-        return f"{shown} ({internal})" if shown and internal and internal not in shown else shown or internal
+        shown = without_stack_traces(self.message.unmasked)
+        internal = first_words(self.internal_message.unmasked)
+        has_both = shown and internal and internal not in shown
+        return UnmaskedText(f"{shown} ({internal})" if has_both else shown or internal)
+
+    @property
+    def whole(self) -> UnmaskedText:
+        """All that it says, for the log."""
+        texts = (each.unmasked for each in (self.message, self.internal_message, self.stack_trace))
+        return UnmaskedText("\n".join(filter(None, texts)))
 
 
 class EstimateEvent(NamedTuple):
@@ -180,7 +192,7 @@ class SpecEvent(NamedTuple):
 
 class CheckEvent(NamedTuple):
     succeeded: bool
-    message: str
+    message: UnmaskedText = UnmaskedText()
 
 
 class CatalogEvent(NamedTuple):

@@ -16,12 +16,16 @@ READING = "reading from the connector"
 
 
 class ConnectorEnding(NamedTuple):
-    """The end of a connector. `error` is one that names no stream; `has_statuses` if it sent any stream status."""
+    """The end of a connector. `error` is one that names no stream; `has_statuses` if it sent any stream status.
+
+    `how_it_ended` follows "the connector".
+    """
 
     exit: ExitReport | None
     was_cancelled: bool
     error: ConnectorError | None
     has_statuses: bool
+    how_it_ended: str = "did not end"
 
 
 def why_incomplete(run: StreamRun, ending: ConnectorEnding, *, is_covered: bool) -> ProtoError | None:
@@ -37,7 +41,7 @@ def why_incomplete(run: StreamRun, ending: ConnectorEnding, *, is_covered: bool)
     if ending.error is not None:
         return ending.error
     if ending.exit is None or not ending.exit.ended_cleanly:
-        return ConnectorError(READING, _exit_text(ending.exit), stream=stream, retryable=True)
+        return ConnectorError(READING, f"the connector {ending.how_it_ended}", stream=stream, retryable=True)
     if ending.has_statuses:
         found = "the connector ended well but never sent the status COMPLETE for it"
         return ConnectorError(READING, found, stream=stream, retryable=True)
@@ -47,7 +51,3 @@ def why_incomplete(run: StreamRun, ending: ConnectorEnding, *, is_covered: bool)
 def ended_by_itself(report: ExitReport | None) -> bool:
     """True when the connector ended cleanly, without being stopped."""
     return report is not None and report.ended_cleanly and not report.stopped
-
-
-def _exit_text(report: ExitReport | None) -> str:
-    return f"the connector {report.how_it_ended_and_why}" if report else "the connector did not end"

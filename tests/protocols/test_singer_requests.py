@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.masking import secret_values
+from dagster_airbyte_proto.masking import UnmaskedText, secret_values
 from dagster_airbyte_proto.model import PlannedStream, PushMode, ReadMode, TableName, WriteMode
 from dagster_airbyte_proto.protocols.conversation import FileArgument, ReadRequest, Transcript, Verb
 from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, PlainLine, SpecEvent, UnknownEvent
@@ -88,17 +88,17 @@ def test_a_check_is_a_test_where_there_is_one(source: SingerSource, flag: str) -
 
 def test_a_test_answers_by_how_it_ends() -> None:
     output = b'{"type":"RECORD","stream":"a","record":{}}\n'
-    assert [*_SDK.events_of_answer(Verb.CHECK, Transcript(output, ended_cleanly=True))] == [CheckEvent(True, "")]
+    assert [*_SDK.events_of_answer(Verb.CHECK, Transcript(output, ended_cleanly=True))] == [CheckEvent(True)]
     failed, *_ = _SDK.events_of_answer(Verb.CHECK, Transcript(output, False, ("Traceback", "no such host")))
-    assert failed == CheckEvent(False, "Traceback\nno such host")
+    assert failed == CheckEvent(False, UnmaskedText("Traceback\nno such host"))
 
 
 def test_a_tap_without_a_test_is_checked_by_its_catalog() -> None:
     assert [*_OLD.events_of_answer(Verb.CHECK, Transcript(b'{"streams":[]}\n', ended_cleanly=True))] == [
-        CheckEvent(True, "")
+        CheckEvent(True)
     ]
     failed, *_ = _OLD.events_of_answer(Verb.CHECK, Transcript(b"", False, ("CRITICAL no such host",)))
-    assert failed == CheckEvent(False, "CRITICAL no such host")
+    assert failed == CheckEvent(False, UnmaskedText("CRITICAL no such host"))
 
 
 def test_a_catalog_is_one_document_over_many_lines() -> None:
@@ -137,7 +137,7 @@ def test_a_tap_that_cannot_discover_is_run_for_its_schemas() -> None:
     broken = list(source.events_of_answer(Verb.DISCOVER, Transcript(output, ended_cleanly=False)))
     assert not any(isinstance(event, CatalogEvent) for event in broken)
     [checked] = source.events_of_answer(Verb.CHECK, Transcript(output, ended_cleanly=True))
-    assert checked == CheckEvent(True, "")
+    assert checked == CheckEvent(True)
     assert source.read(_request()).arguments == ("--config", _CONFIG)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.events import CatalogEvent, Event, RecordLine, StateEvent
@@ -39,6 +40,7 @@ def told(event: Event) -> dict[str, Any]:
     fields: dict[str, Any] = event._asdict()
     fields.pop("line", None)
     fields.pop("frame", None)
+    fields = {key: part.unmasked if isinstance(part, UnmaskedText) else part for key, part in fields.items()}
     if isinstance(event, StateEvent):
         state = fields.pop("state")
         fields |= {"scope": state.scope, "stream": state.stream, "is_reset": state.is_reset or None}

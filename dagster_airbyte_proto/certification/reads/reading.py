@@ -103,7 +103,7 @@ class RecordCollector:
         if isinstance(event, StatusEvent):
             self.statuses[event.stream] = event.status
         elif isinstance(event, ErrorEvent):
-            self.errors.add(self.lines, event.summary)
+            self.errors.add(self.lines, self._watch.mask.text(event.summary))
         elif isinstance(event, UnknownEvent):
             self.unreadable.add(self.lines, f"{event.kind}: {event.reason}")
         elif isinstance(event, PlainLine):

@@ -3,6 +3,7 @@
 from dagster_airbyte_proto.certification.evidence import BadCheck, Evidence
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling, Sample, cannot_tell, holds
 from dagster_airbyte_proto.certification.rules.answers import is_hung, reply_ruling
+from dagster_airbyte_proto.masking import Mask
 
 
 def check_succeeds(evidence: Evidence) -> Ruling:
@@ -10,7 +11,8 @@ def check_succeeds(evidence: Evidence) -> Ruling:
     ruling = reply_ruling(evidence.check, "the verdict")
     answer = evidence.check.answer
     if answer is not None and not answer.succeeded:
-        return Ruling(Outcome.BROKEN, "the check of the good config failed", (Sample("check", answer.message),))
+        sample = Sample("check", evidence.mask.text(answer.message))
+        return Ruling(Outcome.BROKEN, "the check of the good config failed", (sample,))
     return ruling
 
 
@@ -32,13 +34,12 @@ def _refusal_ruling(evidence: Evidence, *, host_has_schema: bool) -> Ruling:
     accepted = [each for each in evidence.bad_checks if each.reply.answer and each.reply.answer.succeeded]
     certain = [each for each in accepted if each.bad.is_certain]
     if certain and not host_has_schema:
-        return Ruling(Outcome.BROKEN, f"the check succeeded {_words(certain)}", _samples(certain))
+        return Ruling(Outcome.BROKEN, f"the check succeeded {_words(certain)}", _samples(certain, evidence.mask))
     silent = [each for each in evidence.bad_checks if each.reply.answer is None and not is_hung(each.reply)]
     if silent:
         found = f"the connector ended {_words(silent)} without a verdict"
-        return Ruling(
-            Outcome.WARNING, found, _samples(silent), remedy="Answer with a failed verdict and a message for the user."
-        )
+        remedy = "Answer with a failed verdict and a message for the user."
+        return Ruling(Outcome.WARNING, found, _samples(silent, evidence.mask), remedy)
     refused = [each for each in evidence.bad_checks if each.reply.answer and not each.reply.answer.succeeded]
     if accepted and not (refused or certain):
         return cannot_tell(f"the check succeeded {_words(accepted)}, and the spec allows it")
@@ -52,7 +53,7 @@ def check_ends(evidence: Evidence) -> Ruling:
     hung = [each for each in evidence.bad_checks if is_hung(each.reply)]
     if hung:
         found = f"the check did not end {_words(hung)}: it was stopped"
-        return Ruling(Outcome.BROKEN, found, _samples(hung))
+        return Ruling(Outcome.BROKEN, found, _samples(hung, evidence.mask))
     if not evidence.bad_checks:
         return cannot_tell(_why_no_bad_checks(evidence))
     slowest = max(run.seconds for each in evidence.bad_checks for run in each.reply.runs)
@@ -69,11 +70,11 @@ def _words(checks: list[BadCheck]) -> str:
     return "; ".join(each.bad.description for each in checks)
 
 
-def _samples(checks: list[BadCheck]) -> tuple[Sample, ...]:
-    return tuple(Sample(f"check {each.bad.description}", _verdict_text(each)) for each in checks)
+def _samples(checks: list[BadCheck], mask: Mask) -> tuple[Sample, ...]:
+    return tuple(Sample(f"check {each.bad.description}", _verdict_text(each, mask)) for each in checks)
 
 
-def _verdict_text(check: BadCheck) -> str:
-    if check.reply.answer is not None:
-        return f"{'SUCCEEDED' if check.reply.answer.succeeded else 'FAILED'} {check.reply.answer.message}".rstrip()
+def _verdict_text(check: BadCheck, mask: Mask) -> str:
+    if (answer := check.reply.answer) is not None:
+        return f"{'SUCCEEDED' if answer.succeeded else 'FAILED'} {mask.text(answer.message)}".rstrip()
     return check.reply.error.found if check.reply.error else ""

@@ -101,6 +101,7 @@ def _open_destination(call: Call, connection_file: str) -> "Iterator[Destination
 
 def _check_destination(call: Call, connection_file: str) -> Answer:
     """Runs the destination's check of its config, and checks that it takes the modes of the pushed streams."""
+    from dagster_airbyte_proto.masking import UnmaskedText
     from dagster_airbyte_proto.model import StreamId
     from dagster_airbyte_proto.protocols.events import CheckEvent
     from dagster_airbyte_proto.sync.push.run import refused_by_spec, refused_streams
@@ -109,7 +110,7 @@ def _check_destination(call: Call, connection_file: str) -> Answer:
         if len(refused_by_spec(destination)) < len(destination.connection.push or {}):
             verdict = destination.check()
         else:  # A tap would read all that it has.
-            verdict = CheckEvent(False, "its connector was not started, for it takes none of the streams")
+            verdict = CheckEvent(False, UnmaskedText("its connector was not started, for it takes none of the streams"))
         message = destination.mask.text(verdict.message)
         streams = [StreamId.of(name) for name in destination.connection.push or {}]
         faults = list(refused_streams(destination, streams, fresh=True).values())

@@ -46,7 +46,7 @@ def carried_out(invocation: Invocation, component: OpenedComponent, warnings: tu
         yield _failure("PROTOCOL_VIOLATION", f"{error.doing}: {error.found}", host.stream)
     except ComponentEnded:
         report = component.program.wait(_END_SECONDS)
-        said = "it ended" if report is None else with_reason(report).how_it_ended_and_why
+        said = "it ended" if report is None else with_reason(report).how_it_ended_and_why.unmasked
         yield _failure("COMPONENT_ENDED", said, host.stream, is_retryable=True)
     finally:
         host.close()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.airbyte.catalog import parse_catalog
 from dagster_airbyte_proto.protocols.airbyte.records import record_stream, run_stream
@@ -111,11 +112,11 @@ def _trace(raw: bytes) -> Event:
 def _error(trace: Mapping[str, Any]) -> Event:
     error = _object(trace.get("error"), "error")
     return ErrorEvent(
-        message=_short_text(error.get("message")),
+        message=UnmaskedText(_short_text(error.get("message"))),
         kind=_FAILURE_KINDS.get(_text(error.get("failure_type")), FailureKind.SYSTEM),
         stream=_stream_of_descriptor(error.get("stream_descriptor")),
-        internal_message=_short_text(error.get("internal_message")),
-        stack_trace=_short_text(error.get("stack_trace")),
+        internal_message=UnmaskedText(_short_text(error.get("internal_message"))),
+        stack_trace=UnmaskedText(_short_text(error.get("stack_trace"))),
         emitted_at_milliseconds=_number(trace.get("emitted_at")) or 0.0,
     )
 
@@ -173,7 +174,7 @@ def _check(raw: bytes) -> Event:
     body = _object(value(raw), "connectionStatus")
     if body.get("status") not in ("SUCCEEDED", "FAILED"):
         raise MemberError("a connection status that is not known")
-    return CheckEvent(body["status"] == "SUCCEEDED", _text(body.get("message")))
+    return CheckEvent(body["status"] == "SUCCEEDED", UnmaskedText(_text(body.get("message"))))
 
 
 def _catalog(raw: bytes) -> Event:

@@ -29,6 +29,7 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.destination import Echo, RejectedRecord, SentPosition
 from dagster_airbyte_proto.protocols.events import (
@@ -141,7 +142,7 @@ def destination_reply(text: bytes) -> Echo | RejectedRecord | Event:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return PlainLine(text)
     if found.type == "rejected":
-        return RejectedRecord(found.record, found.message)
+        return RejectedRecord(found.record, UnmaskedText(found.message))
     if found.type == "error" and found.error is not None:
         return _destination_error(found.error, None if found.stream is None else StreamId.of(found.stream))
     if found.position is not None or found.type == "finished":
@@ -167,7 +168,8 @@ def _destination_error(error: ReportedError, stream: StreamId | None) -> ErrorEv
     if error.kind is FailureKind.CONFIG:
         kind = FailureKind.CONFIG
     said = str(error) if error.commit_outcome is None else f"{error} ({error.commit_outcome})"
-    return ErrorEvent(said, kind, stream, internal_message=error.details_json or "", pauses_seconds=pauses)
+    details = UnmaskedText(error.details_json or "")
+    return ErrorEvent(UnmaskedText(said), kind, stream, internal_message=details, pauses_seconds=pauses)
 
 
 def specification(message: Mapping[str, Any]) -> SpecEvent:
@@ -178,7 +180,7 @@ def specification(message: Mapping[str, Any]) -> SpecEvent:
 
 def _check(found: _Line, _: StreamId | None) -> Event:
     said = " ".join(filter(None, (found.message, *(f"Warning: {each}" for each in found.warnings))))
-    return CheckEvent(found.status != "failed", said)
+    return CheckEvent(found.status != "failed", UnmaskedText(said))
 
 
 def _status(found: _Line, stream: StreamId | None) -> Event:
@@ -196,7 +198,8 @@ def _checkpoint(found: _Line, stream: StreamId | None) -> Event:
 def _error(found: _Line, stream: StreamId | None) -> Event:
     if found.error is None:
         return UnknownEvent(found.type, "it has no error")
-    return ErrorEvent(str(found.error), found.error.kind, stream, internal_message=found.error.details_json or "")
+    details = UnmaskedText(found.error.details_json or "")
+    return ErrorEvent(UnmaskedText(str(found.error)), found.error.kind, stream, internal_message=details)
 
 
 def _log(found: _Line, _: StreamId | None) -> Event:
@@ -227,7 +230,7 @@ def _rejected(found: _Line, stream: StreamId | None) -> Event:
         return LogEvent(LogLevel.WARN, f"stream {found.name}: the connector rejected a record: {found.message}")
     category = found.message.partition(":")[0]
     kind = category if category in _CATEGORIES else "other"
-    return RejectedRecordEvent(stream, found.record, found.message, kind)
+    return RejectedRecordEvent(stream, found.record, UnmaskedText(found.message), kind)
 
 
 _READERS: Mapping[str, Callable[[_Line, StreamId | None], Event]] = MappingProxyType(

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.model import Catalog, ReadMode, StreamId
 from dagster_airbyte_proto.protocols.catalog_json import catalog_message
 from dagster_airbyte_proto.protocols.conversation import (
@@ -100,10 +101,10 @@ class SingerSource:
                 yield _event_of_catalog(verb, document)
                 return
         elif transcript.ended_cleanly:
-            yield CheckEvent(True, "")
+            yield CheckEvent(True)
             return
         if verb is Verb.CHECK:
-            yield CheckEvent(False, last_words(transcript.stderr_tail))
+            yield CheckEvent(False, UnmaskedText(last_words(transcript.stderr_tail)))
         yield from map(PlainLine, transcript.output.splitlines())
 
     def spec_from_message(self, message: Mapping[str, Any]) -> SpecEvent:
@@ -135,4 +136,4 @@ def _event_of_catalog(verb: Verb, document: bytes) -> Event:
         catalog = singer_catalog.parse_catalog(document)
     except ProtocolViolation as error:
         return UnknownEvent("catalog", error.found)
-    return CatalogEvent(catalog) if verb is Verb.DISCOVER else CheckEvent(True, "")
+    return CatalogEvent(catalog) if verb is Verb.DISCOVER else CheckEvent(True)

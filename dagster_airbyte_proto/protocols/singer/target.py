@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.errors import ConfigError, InternalError
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.model import Catalog, PushMode
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation, Transcript, Verb, encode_config
 from dagster_airbyte_proto.protocols.destination import (
@@ -63,7 +64,7 @@ class SingerTarget:
     def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:
         if verb is Verb.CHECK:
             failed = "" if transcript.ended_cleanly else last_words(transcript.stderr_tail) or "it failed"
-            yield CheckEvent(transcript.ended_cleanly, failed)
+            yield CheckEvent(transcript.ended_cleanly, UnmaskedText(failed))
             return
         document = singer_spec.find_object(transcript.output)
         found = singer_spec.spec_from_about(document) if document is not None else None

@@ -69,7 +69,7 @@ class SyncmavenDestination:
         for line in transcript.output.splitlines():
             event = messages.reply(line)
             if verb is Verb.CHECK and isinstance(event, OperationsEvent):
-                yield CheckEvent(True, "")
+                yield CheckEvent(True)
             elif verb is Verb.CHECK and isinstance(event, ErrorEvent):
                 yield CheckEvent(False, event.summary)
             elif not isinstance(event, StreamResult | messages.EnrichmentReply):

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.protocols.destination import StreamResult
 from dagster_airbyte_proto.protocols.events import (
     ErrorEvent,
@@ -190,7 +191,11 @@ def _halt(body: Mapping[str, Any], *, is_error: bool) -> Event:
     if not is_error:
         return LogEvent(LogLevel.WARN, f"the connector halted: {message}")
     data = body.get("data")
-    return ErrorEvent(message.partition("\n")[0], stack_trace=message, internal_message=_shown(data) if data else "")
+    return ErrorEvent(
+        UnmaskedText(message.partition("\n")[0]),
+        stack_trace=UnmaskedText(message),
+        internal_message=UnmaskedText(_shown(data) if data else ""),
+    )
 
 
 _READERS = {

@@ -127,7 +127,7 @@ def _dispatch(events: Iterable[Event], answer_type: type[Answer], listener: Quer
             found = event
         elif isinstance(event, ErrorEvent):
             errors.append(event)
-            log.write("ERROR", "\n".join(filter(None, (event.message, event.internal_message, event.stack_trace))))
+            log.write("ERROR", listener.mask.text(event.whole))
         elif isinstance(event, ConfigEvent):
             configs.receive(event)
         elif isinstance(event, LogEvent):

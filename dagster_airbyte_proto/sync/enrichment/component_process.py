@@ -14,6 +14,7 @@ import pyarrow as pa
 from dagster_airbyte_proto.encoding.arrow_frames import arrow_frame
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformCancelled
 from dagster_airbyte_proto.launchers.process import RunningConnector
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.destination import Echo, RejectedRecord
 from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, MetricEvent, StateEvent
@@ -166,9 +167,10 @@ class ComponentProcess:
         elif isinstance(found, LogEvent):
             self._connector.log.write(found.level, found.message)
 
-    def _failure(self, found: str) -> ConnectorError:
+    def _failure(self, found: str | UnmaskedText) -> ConnectorError:
         is_transient = self._error is not None and bool(self._error.pauses_seconds)
-        return ConnectorError(TRANSFORMING, self._error.summary if self._error else found, retryable=is_transient)
+        text = self._connector.mask.text(self._error.summary if self._error else found)
+        return ConnectorError(TRANSFORMING, text, retryable=is_transient)
 
 
 def _row_number(record: str) -> int | None:

@@ -16,6 +16,7 @@ from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key,
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformCancelled
 from dagster_airbyte_proto.launchers.process import RunningConnector
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.syncmaven import enrichment, messages
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import speaks_as_specified
@@ -221,7 +222,7 @@ class EnrichmentProcess:
         report = self._running.wait(_LAST_WORDS_SECONDS)
         return self._failure(report.how_it_ended_and_why if report else found)
 
-    def _failure(self, found: str) -> ConnectorError:
+    def _failure(self, found: str | UnmaskedText) -> ConnectorError:
         return ConnectorError(ENRICHING, self._connector.mask.text(self._output.error or found))
 
 

@@ -149,12 +149,12 @@ class ProcessDelivery:
         """The error of a destination that reads no more, with its own words. Takes in what it said before it ended."""
         self._read_on(running, _LAST_WORDS_SECONDS)
         report = running.wait(_LAST_WORDS_SECONDS)
-        found = self._output.error or (report.how_it_ended_and_why if report else "")
+        mask = self._context.destination.mask
+        found = self._output.error or (mask.text(report.how_it_ended_and_why) if report else "")
         if not found:
             return error
-        text = self._context.destination.mask.text(f"{error.found}: {found}")
         retryable = error.retryable or self._output.is_transient
-        explained = type(error)(error.doing, text, remedy=error.remedy, retryable=retryable)
+        explained = type(error)(error.doing, f"{error.found}: {found}", remedy=error.remedy, retryable=retryable)
         explained.pauses_seconds = self._output.pauses_seconds
         return explained
 
@@ -345,13 +345,12 @@ class ProcessDelivery:
         doing = "delivering rows to the destination"
         error = self._output.error
         if self._has_halted:
-            raise ConnectorError(doing, self._context.destination.mask.text(error or ""))
+            raise ConnectorError(doing, error or "")
         has_failed = report is None or not (report.ended_cleanly or self._has_proof_of_all)
         if has_failed or (error is not None and self.acknowledged < part.end):
-            found = error or (report.how_it_ended_and_why if report else "it closed its output and did not end")
-            failure = ConnectorError(
-                doing, self._context.destination.mask.text(found), retryable=self._output.is_transient
-            )
+            mask = self._context.destination.mask
+            ended = mask.text(report.how_it_ended_and_why) if report else "it closed its output and did not end"
+            failure = ConnectorError(doing, error or ended, retryable=self._output.is_transient)
             failure.pauses_seconds = self._output.pauses_seconds
             raise failure
         if self.acknowledged < part.end:

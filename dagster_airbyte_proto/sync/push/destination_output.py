@@ -27,7 +27,7 @@ class ConnectorOutput:
     """The output of one process, line by line: its words go to the log, all else is for the caller.
 
     `read` says what a line means, and metrics are those of `stream`. `error` is the first error that the connector
-    reported.
+    reported, without secrets.
     """
 
     def __init__(self, connector: Destination, read: Callable[[bytes], object], stream: StreamId | None = None) -> None:
@@ -82,11 +82,10 @@ class ConnectorOutput:
                 yield found
 
     def _note(self, error: ErrorEvent) -> None:
-        self.error = self.error or error.summary
+        self.error = self.error or self._connector.mask.text(error.summary)
         self.pauses_seconds = self.pauses_seconds or error.pauses_seconds
         self.is_transient = self.is_transient or error.kind is FailureKind.TRANSIENT
-        texts = (error.message, error.internal_message, error.stack_trace)
-        self._log.write("ERROR", "\n".join(filter(None, texts)))
+        self._log.write("ERROR", self._connector.mask.text(error.whole))
 
 
 class DestinationOutput:
@@ -146,7 +145,7 @@ class DestinationOutput:
             elif isinstance(found, StreamResult):
                 self.result = self.result or found
             elif isinstance(found, RejectedRecord):
-                self._rejected.add(found._replace(reason=self._destination.mask.text(found.reason)))
+                self._rejected.add(found.record, self._destination.mask.text(found.reason))
             elif isinstance(found, ConfigEvent):
                 self._destination.try_rewritten_config(found)
             elif isinstance(found, RecordLine):

@@ -99,7 +99,7 @@ def _sampled(source: Source, planned: PlannedStream, read: ReadRequest, cancel: 
         error: ProtoError | None = None
         try:
             running = source.connector.launch(source.protocol.read(request))
-            with closing(_output(running, cancel)) as chunks:
+            with closing(_output(source, running, cancel)) as chunks:
                 _read_into(stage, planned, source, chunks, request.dry_run_records or 0)
             stage.mark(planned.id)
             part = stage.cut(planned.id)
@@ -113,7 +113,7 @@ def _hashes(planned: PlannedStream) -> bool:
     return planned.shaping is not None and bool(planned.shaping.hashed)
 
 
-def _output(running: RunningConnector, cancel: threading.Event) -> Generator[bytes]:
+def _output(source: Source, running: RunningConnector, cancel: threading.Event) -> Generator[bytes]:
     """Yields its output until it ends. It is stopped when nobody takes more."""
     try:
         while not cancel.is_set() and (chunk := running.read(_READ_SECONDS)) != b"":
@@ -121,7 +121,7 @@ def _output(running: RunningConnector, cancel: threading.Event) -> Generator[byt
                 yield chunk
         report = running.wait(_READ_SECONDS)
         if report is not None and not report.ended_cleanly and not cancel.is_set():
-            raise ConnectorError(_DOING, f"the connector {report.how_it_ended_and_why}")
+            raise ConnectorError(_DOING, f"the connector {source.mask.text(report.how_it_ended_and_why)}")
     finally:
         running.stop()
 

@@ -121,6 +121,8 @@ class Pull:
                 self.exit = connector.wait(0)
         self._complete_by_version()
         ending = ConnectorEnding(self.exit, self.was_cancelled, self._error_without_stream, self._has_statuses)
+        if self.exit is not None:
+            ending = ending._replace(how_it_ended=self._context.source.mask.text(self.exit.how_it_ended_and_why))
         self._scheduler.finish(ending)
         for stream, rows in self._stage.unconfigured.items():
             self._warn(f"{rows} records came for stream {stream}, which was not requested: ignored")
@@ -297,14 +299,13 @@ class Pull:
             self._scheduler.poll()
 
     def _on_rejected(self, event: RejectedRecordEvent) -> None:
-        self._log.write("WARN", f"stream {event.stream}: the connector rejected a record: {event.reason}")
+        reason = self._context.source.mask.text(event.reason)
+        self._log.write("WARN", f"stream {event.stream}: the connector rejected a record: {reason}")
         run = self._runs.get(event.stream)
         if run is None:
             self._warn_unrequested(event.stream, "a rejected record")
             return
         try:
-            # The reason is in a table, for ever.
-            reason = self._context.source.mask.text(event.reason)
             self._stage.reject(event.stream, event.record, reason, event.kind)
         except ConnectorError as error:
             self._scheduler.fail_stream(run, error)
@@ -339,12 +340,13 @@ class Pull:
 
     def _on_error(self, event: ErrorEvent) -> None:
         where = f"stream {event.stream}: " if event.stream else ""
-        detail = f" ({event.internal_message})" if event.internal_message else ""
-        append_bounded(self.errors, f"{where}{event.summary}")
-        self._log.write("ERROR", "\n".join(filter(None, (f"{where}{event.message}{detail}", event.stack_trace))))
+        mask = self._context.source.mask
+        found = mask.text(event.summary)
+        append_bounded(self.errors, f"{where}{found}")
+        self._log.write("ERROR", f"{where}{mask.text(event.whole)}")
         error = ConnectorError(
             READING,
-            event.summary,
+            found,
             stream=str(event.stream) if event.stream else None,
             retryable=event.kind is not FailureKind.CONFIG,
         )

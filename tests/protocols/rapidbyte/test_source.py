@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.model import (
     PlannedStream,
     ReadMode,
@@ -218,10 +219,15 @@ _ERROR = ReportedError(ErrorCategory.RATE_LIMIT, "SLOW_DOWN", "later", details_j
         (messages.line("finished", stream="users", summary={}), StatusEvent(_USERS, StreamStatus.COMPLETE)),
         (
             messages.line("error", stream="users", error=_ERROR),
-            ErrorEvent("rate-limit/SLOW_DOWN: later", FailureKind.TRANSIENT, _USERS, '{"a":1}'),
+            ErrorEvent(
+                UnmaskedText("rate-limit/SLOW_DOWN: later"), FailureKind.TRANSIENT, _USERS, UnmaskedText('{"a":1}')
+            ),
         ),
-        (messages.line("check", status="failed", message="no"), CheckEvent(False, "no")),
-        (messages.line("check", status="warning", message="ok", warnings=["w"]), CheckEvent(True, "ok Warning: w")),
+        (messages.line("check", status="failed", message="no"), CheckEvent(False, UnmaskedText("no"))),
+        (
+            messages.line("check", status="warning", message="ok", warnings=["w"]),
+            CheckEvent(True, UnmaskedText("ok Warning: w")),
+        ),
         (messages.line("spec", spec={"config_schema": {"a": 1}}), SpecEvent({"a": 1}, {"config_schema": {"a": 1}})),
         (messages.line("catalog", catalog="[]"), UnknownEvent("catalog", "it has no list of streams")),
         (messages.line("other"), UnknownEvent("other", "no launcher writes such a line")),

@@ -11,7 +11,6 @@ from typing import Any
 
 from dagster_airbyte_proto.encoding.record_lines import record_objects
 from dagster_airbyte_proto.loads.push import RejectedRow
-from dagster_airbyte_proto.protocols.destination import RejectedRecord
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 
@@ -25,14 +24,15 @@ class RejectedRecords:
         self.unnamed = 0
         """The records for which no row is found so far."""
 
-    def add(self, found: RejectedRecord) -> None:
+    def add(self, text: str, reason: str) -> None:
+        """Adds a record as the destination shows it. The reason is without secrets."""
         self.unnamed += 1
         try:
-            record = json.loads(found.record)
+            record = json.loads(text)
         except (ValueError, RecursionError):
             return
         if isinstance(record, dict) and all(key in record for key in self._keys):
-            self._waiting[_identity(record, self._keys)].append(found.reason)
+            self._waiting[_identity(record, self._keys)].append(reason)
 
     @property
     def waiting(self) -> int:
