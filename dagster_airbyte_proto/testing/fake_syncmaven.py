@@ -8,7 +8,8 @@ It writes rows to a file, a line each, and puts them there before it sends its r
 - `fails`: rows whose field `bad` is true are counted as failed and not written.
 - `result`: `counts`, `named` (by name), `empty` (no payload), `wrong` (one row too few), `never`; with `chatters` it
   logs for ever in its place.
-- `keeps`: it keeps the name of each row under `["row", id]` by the state server, before it writes the row.
+- `keeps`: it keeps the name of each row under `["row", id]` by the state server, before it writes the row; a text
+  takes the place of `row`.
 - `stays`: it does not end after its result, nor after it has described itself.
 """
 
@@ -67,7 +68,8 @@ def _end(stream: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     config = stream["connectionCredentials"]
     if config.get("keeps"):
         for row in rows:
-            _call("state.set", {"key": ["row", str(row["id"])], "value": row["name"]})
+            segment = "row" if config["keeps"] is True else config["keeps"]
+            _call("state.set", {"key": [segment, str(row["id"])], "value": row["name"]})
     failed = [row for row in rows if config.get("fails") and row.get("bad")]
     for row in rows:
         if row not in failed:

@@ -106,8 +106,9 @@ class ProcessDelivery:
             context.connection.on_error,
             self._kept.before(),
         )
+        check, others = context.renewal.check, context.value_owners
         with (
-            served_values(context.destination, context.store, asset_of(plan), context.renewal.check) as self._served,
+            served_values(context.destination, context.store, asset_of(plan), check, others) as self._served,
             written_batches(context.connection) as self._files,
         ):
             self._encoder.files = self._files

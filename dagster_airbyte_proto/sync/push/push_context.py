@@ -16,6 +16,7 @@ from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole
 from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
 
 Destination = ConfiguredConnector[DestinationProtocol]
@@ -69,13 +70,17 @@ def landed_of(text: str) -> LandedRows:
 
 
 class DeliveryContext(NamedTuple):
-    """A run that delivers rows to a destination: the services that it uses, and what it holds until it ends."""
+    """A run that delivers rows to a destination: the services that it uses, and what it holds until it ends.
+
+    `value_owners` are the roles in which other connectors keep values of the same streams.
+    """
 
     destination: Destination
     options: RunOptions
     renewal: LeaseRenewal
     store: DeliveryStore
     sync_id: int
+    value_owners: tuple[ComponentRole, ...] = ()
 
     @property
     def lease(self) -> Lease:

@@ -11,6 +11,7 @@ from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destin
 from dagster_airbyte_proto.sync.relay.relay_tables import RelayTables, is_relayed
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole
 
 
 def check_needs_no_destination(store: StateStore, connection: str) -> None:
@@ -47,6 +48,8 @@ def engine_of_run(engine: Engine, destination: Destination | None, run: LeasedRu
     """Returns the engine with the tables of this run."""
     if destination is None:
         return engine
-    context = DeliveryContext(destination, run.options, run.renewal, engine.store, run.renewal.lease.fence)
+    held = run.options, run.renewal, engine.store, run.renewal.lease.fence
+    # The source of a relay keeps values of the streams too, if it is a component.
+    context = DeliveryContext(destination, *held, value_owners=(ComponentRole.SOURCE,))
     folder = engine.settings.staging_folder / "relay" / destination.connection.name
     return engine.with_tables(RelayTables(context, folder, retries_unknown=retries_unknown))

@@ -1,12 +1,11 @@
 """The values that one process of a connector keeps: served while it runs, and handed over with its rows."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges, ValueStore
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS
-from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import speaks_as_specified
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
@@ -28,11 +27,16 @@ class ServedValues(NamedTuple):
 
 @contextmanager
 def served_values(
-    connector: ConfiguredConnector[DestinationProtocol], store: ValueStore, asset: Asset, check: Callable[[], None]
+    connector: ConfiguredConnector[DestinationProtocol],
+    store: ValueStore,
+    asset: Asset,
+    check: Callable[[], None],
+    others: Collection[ComponentRole] = (),
 ) -> Iterator[ServedValues]:
     """Serves the values of an asset to one process of a connector, if its protocol has such.
 
-    `check` raises ProtoError once the run is over.
+    `check` raises ProtoError once the run is over. `others` are the roles of connectors that keep values of the same
+    asset, out of this one's reach. So are those of transforms.
     """
     if not connector.protocol.keeps_values:
         yield ServedValues()
@@ -42,7 +46,7 @@ def served_values(
         connector.log.write("NOTE", "the connector cannot reach us from where it runs: it keeps nothing between runs")
         yield ServedValues()
         return
-    pending = PendingValues(store, asset, ValueLimits(), _of_others(connector.connection))
+    pending = PendingValues(store, asset, ValueLimits(), (TRANSFORMS, *others))
     is_as_specified = speaks_as_specified(connector.spec().message)
     server = StateServer(pending, place, is_as_specified=is_as_specified, check=check)
     connector.mask_more([server.secret])
@@ -50,9 +54,3 @@ def served_values(
         yield ServedValues(server.variables, pending)
     finally:
         server.close()
-
-
-def _of_others(connection: Connection) -> tuple[str, ...]:
-    """The first segments of the keys under which other connectors of a connection keep values of the same stream. The
-    source of a relay does, if it is a component."""
-    return (TRANSFORMS, ComponentRole.SOURCE) if connection.is_relay_destination else (TRANSFORMS,)

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.checkpoints.kept_values import Asset
 from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import StreamId
 from tests.sync.push.pushed_table import PushedTable, person
+from tests.sync.relay.relayed_shop import RelayedShop
 
 
 @pytest.fixture
@@ -114,6 +117,20 @@ def test_no_proxy_stands_before_the_state_server(table: PushedTable, monkeypatch
     table.config["keeps"] = True
     assert table.contacts().acknowledged == 23
     assert len(table.kept_names()) == 23
+
+
+def test_only_a_relay_has_a_source_whose_values_are_out_of_reach(table: PushedTable) -> None:
+    table.config["keeps"] = "source"
+    assert table.contacts().acknowledged == 23
+    assert len(table.kept_names()) == 23
+    folder = table.folder / "relay"
+    folder.mkdir()
+    shop = RelayedShop(folder, target="syncmaven", max_bytes=1 << 20)
+    shop.to["keeps"] = "source"
+    shop.modes = {"contacts": {"write": "append_dedup", "select": ["id", "name"]}}
+    contacts = shop.sync_of({"streams": {"contacts": {"records": 3, "values": {"key": None}}}}).streams["contacts"]
+    assert (contacts.status, contacts.committed) == ("failed", 0)
+    assert not [*shop.store.kept_values(Asset("shop", StreamId.of("contacts")))]
 
 
 def test_a_halt_stops_the_push_and_nothing_is_saved_past_it(table: PushedTable) -> None:
