@@ -32,7 +32,8 @@ def stored_transform_states(
     shown, on_branch = _by_name({each.key: each.value for each in store.kept_values(asset, (TRANSFORMS,))})
     if generation is None:
         return tuple(_state(name, parts) for name, parts in shown.items())
-    return tuple(_state(name, parts) for name, parts in (_of(generation, shown) | _of(generation, on_branch)).items())
+    found = _of_generation(generation, shown) | _of_generation(generation, on_branch)
+    return tuple(_state(name, parts) for name, parts in found.items())
 
 
 def transform_changes(
@@ -52,10 +53,11 @@ def transform_changes(
     changed: dict[Key, bytes | None] = {key: None for key in before if _is_on_branch(key)}
     if position is not None:
         # The last part may have no rows, and so no states.
-        published = {name: _state(name, parts) for name, parts in _of(generation, _by_name(before)[1]).items()}
+        on_branch = _of_generation(generation, _by_name(before)[1])
+        published = {name: _state(name, parts) for name, parts in on_branch.items()}
         states = {**published, **{state.transform: state for state in states}}.values()
     if position is not None or replaces:
-        kept = _of(generation, _by_name(before)[0])
+        kept = _of_generation(generation, _by_name(before)[0])
         changed |= {key: None for key in before if _is_shown(key) and key[1] not in kept}
     return _changes(before, changed | _with_states(before, states, generation, is_hidden=False))
 
@@ -99,7 +101,7 @@ def _by_name(values: Mapping[Key, bytes]) -> tuple[dict[str, dict[Key, bytes]], 
     return shown, on_branch
 
 
-def _of(generation: int, states: Mapping[str, Mapping[Key, bytes]]) -> dict[str, Mapping[Key, bytes]]:
+def _of_generation(generation: int, states: Mapping[str, Mapping[Key, bytes]]) -> dict[str, Mapping[Key, bytes]]:
     return {
         name: parts for name, parts in states.items() if _NUMBER.decode(parts.get((_GENERATION,), b"0")) == generation
     }

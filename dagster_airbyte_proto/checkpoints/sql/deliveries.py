@@ -22,6 +22,7 @@ from dagster_airbyte_proto.checkpoints.deliveries import (
 )
 from dagster_airbyte_proto.checkpoints.sql.database import Database, insert_of
 from dagster_airbyte_proto.checkpoints.sql.schema import deliveries, kept_rejections, rejected_rows
+from dagster_airbyte_proto.checkpoints.sql.states import stream_columns
 from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad
 from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
@@ -42,7 +43,7 @@ class DeliveryReader:
 
     def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:
         with self._database.read() as tx:
-            return rejects(tx, plan)
+            return rejected_of(tx, plan)
 
 
 class RejectionKeeper(ABC):
@@ -68,7 +69,7 @@ class RejectionKeeper(ABC):
         with self._database.read() as tx:
             return [
                 KeptRejection(
-                    StreamId(row.namespace or None, row.stream),
+                    StreamId.of(row.stream, row.namespace),
                     row.load_id,
                     RejectedRow(row.row_number, row.reason),
                     None if row.record is None else bytes(row.record).decode(),
@@ -95,7 +96,7 @@ def forget(tx: Connection, connection: str, streams: Collection[StreamId | None]
         for stream in streams:
             of_stream = []
             if stream is not None:
-                of_stream = [table.c.namespace == (stream.namespace or ""), table.c.stream == stream.name]
+                of_stream = [table.c[name] == value for name, value in stream_columns(stream).items()]
             tx.execute(delete(table).where(here, *of_stream))
 
 
@@ -146,7 +147,7 @@ def stored_reason(reason: str) -> str:
     return reason.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def rejects(tx: Connection, plan: SealedPlan) -> list[RejectedRow]:
+def rejected_of(tx: Connection, plan: SealedPlan) -> list[RejectedRow]:
     query = select(rejected_rows).where(*_of_plan(plan)).order_by(rejected_rows.c.row_number)
     return [RejectedRow(row.row_number, row.reason) for row in tx.execute(query)]
 
@@ -164,7 +165,7 @@ def _update(
 
 
 def _key(plan: SealedPlan) -> dict[str, str]:
-    return {"connection": plan.connection, "namespace": plan.stream.namespace or "", "stream": plan.stream.name}
+    return {"connection": plan.connection, **stream_columns(plan.stream)}
 
 
 def _of_plan(plan: SealedPlan) -> list[ColumnElement[bool]]:
@@ -221,8 +222,5 @@ def _forget_oldest(tx: Connection, plan: SealedPlan) -> None:
 
 
 def _of_stream(connection: str, stream: StreamId) -> tuple[ColumnElement[bool], ...]:
-    return (
-        kept_rejections.c.connection == connection,
-        kept_rejections.c.namespace == (stream.namespace or ""),
-        kept_rejections.c.stream == stream.name,
-    )
+    here = {"connection": connection, **stream_columns(stream)}
+    return tuple(kept_rejections.c[name] == value for name, value in here.items())

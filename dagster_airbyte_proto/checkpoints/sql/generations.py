@@ -3,7 +3,7 @@
 A generation is open from the announcement of its first load until its branch is published or dropped. While it has a
 state, a run can resume it. Without a state it is dead: the next run drops its branch.
 
-The caller has first the transaction and checked the fence.
+The caller has begun the transaction and checked the fence.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -12,7 +12,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.sql.schema import open_generations
-from dagster_airbyte_proto.checkpoints.sql.states import StateKey, key_columns
+from dagster_airbyte_proto.checkpoints.sql.states import stream_columns
 from dagster_airbyte_proto.checkpoints.store import OpenGeneration
 from dagster_airbyte_proto.loads.load import Load, StagedRows
 from dagster_airbyte_proto.model import State, StateScope, StreamId, TableName
@@ -24,7 +24,7 @@ def record_announced(tx: Connection, load: Load, now: datetime) -> None:
     """Records the generations that the load begins."""
     for part in load.parts:
         if part.branch_position is not None and part.branch_position.after is None:
-            key = _key(part.stream)
+            key = stream_columns(part.stream)
             tx.execute(delete(open_generations).where(_is_at(load.connection, part)))
             first = {
                 "branch": part.branch_position.branch,
@@ -84,14 +84,8 @@ def all_open(tx: Connection, connection: str) -> Sequence[OpenGeneration]:
     return found
 
 
-def _key(stream: StreamId) -> dict[str, str]:
-    key = key_columns(StateKey(stream))
-    del key["partition_key"]
-    return key
-
-
 def _is_of(connection: str, stream: StreamId) -> ColumnElement[bool]:
-    named = (open_generations.c[name] == value for name, value in _key(stream).items())
+    named = (open_generations.c[name] == value for name, value in stream_columns(stream).items())
     return and_(open_generations.c.connection == connection, *named)
 
 

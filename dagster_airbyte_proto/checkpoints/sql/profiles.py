@@ -7,6 +7,7 @@ import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
 from dagster_airbyte_proto.checkpoints.sql.schema import profiles, stream_changes
+from dagster_airbyte_proto.checkpoints.sql.states import stream_columns
 from dagster_airbyte_proto.checkpoints.store import Lease, StreamChange
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.schema.evolution import ChangeKind, SchemaChange
@@ -27,7 +28,7 @@ def stored_profiles(tx: Connection, connection: str) -> dict[StreamId, StreamPro
 
 def save_profiles(tx: Connection, lease: Lease, found: Mapping[StreamId, StreamProfile], now: datetime) -> None:
     for stream, profile in found.items():
-        named = {"connection": lease.connection, "namespace": stream.namespace or "", "stream": stream.name}
+        named = {"connection": lease.connection, **stream_columns(stream)}
         tx.execute(delete(profiles).where(*(profiles.c[name] == value for name, value in named.items())))
         body = msgspec.json.encode(profile).decode()
         tx.execute(insert(profiles).values(**named, body=body, changed_at=now, run_id=lease.run_id))
@@ -39,8 +40,7 @@ def record_changes(
     rows = [
         {
             "connection": lease.connection,
-            "namespace": stream.namespace or "",
-            "stream": stream.name,
+            **stream_columns(stream),
             "what": change.kind.value,
             "column_name": change.column,
             "was": change.before,

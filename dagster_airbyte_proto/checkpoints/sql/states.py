@@ -35,7 +35,12 @@ def key_columns(key: StateKey) -> dict[str, str]:
         return {"namespace": "", "stream": "", "partition_key": key.partition}
     if not key.stream.name:
         raise ProtocolViolation("storing the state of a stream", "the stream has no name")
-    return {"namespace": key.stream.namespace or "", "stream": key.stream.name, "partition_key": key.partition}
+    return {**stream_columns(key.stream), "partition_key": key.partition}
+
+
+def stream_columns(stream: StreamId) -> dict[str, str]:
+    """The stream as columns of a table."""
+    return {"namespace": stream.namespace or "", "stream": stream.name}
 
 
 def current_states(tx: Connection, connection: str, partition: str | None) -> list[StoredState]:
