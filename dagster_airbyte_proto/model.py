@@ -233,8 +233,7 @@ class SortField(NamedTuple):
 
 
 class Ordering(NamedTuple):
-    """The order of a table's rows within its files: sorted by columns, or clustered (z-order) by the columns of
-    `clustered`."""
+    """The order of rows within the files of a table: sorted, or clustered (z-order) by the columns of `clustered`."""
 
     sorted: tuple[SortField, ...] = ()
     clustered: tuple[str, ...] = ()
@@ -333,7 +332,7 @@ TransformSpec = QuerySpec | RuleSpec | EnrichmentSpec | ComponentSpec
 class RelayTarget(msgspec.Struct, frozen=True):
     """The stream of a destination to which a relayed stream goes. `keys` and `cursor` are fields of its records.
 
-    Records are relayed as they came, or `by_columns` where one of the two ends has Arrow.
+    Records go as they came, or `by_columns` where one end has Arrow. Those of one `fingerprint` are shaped alike.
     """
 
     stream: StreamId
@@ -341,6 +340,7 @@ class RelayTarget(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
     by_columns: bool = False
     cursor: str | None = None
+    fingerprint: str = ""
 
 
 class PlannedStream(msgspec.Struct, frozen=True):

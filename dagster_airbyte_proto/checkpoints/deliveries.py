@@ -6,6 +6,8 @@
 - Whoever changes the state of a stream by hand, or rolls it back, has its plan forgotten.
 - A push has a table for its rejected rows. A relay has none, so the store keeps the records that its destination
   rejected: the newest of each stream, within limits, because nothing else limits them.
+- A load that sends such records again takes them over when it is announced. Each leaves with the transaction that
+  acknowledges it; one that is rejected again stays, with its new reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,10 +29,12 @@ LONGEST_KEPT_REASON: Final = 1000
 
 
 class RejectedContent(NamedTuple):
-    """A rejected row of a relay, and the record that it is. A record that is too long is None."""
+    """A rejected row of a relay, and the record that it is. A record that is too long is None. One that is not
+    `sendable` is text for people: JSON has no form for it."""
 
     row: RejectedRow
     record: str | None
+    sendable: bool = True
 
 
 class KeptRejection(NamedTuple):
@@ -41,6 +45,7 @@ class KeptRejection(NamedTuple):
     row: RejectedRow
     record: str | None
     rejected_at: datetime
+    sendable: bool = True
 
 
 class AcknowledgedRows(NamedTuple):
@@ -111,6 +116,10 @@ class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
         """Returns whether rejected records of a plan are kept."""
         ...
 
-    def kept_rejections(self, connection: str) -> Sequence[KeptRejection]:
-        """The rejected records that are kept, by stream, in the order in which they came."""
+    def kept_rejections(self, connection: str, stream: StreamId | None = None) -> Sequence[KeptRejection]:
+        """The rejected records that are kept, by stream, or those of one stream, in the order in which they came."""
+        ...
+
+    def forget_rejections(self, lease: Lease, rejections: Sequence[KeptRejection]) -> None:
+        """Forgets kept records: a newer record of their key is about to be sent."""
         ...

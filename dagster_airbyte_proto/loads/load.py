@@ -100,7 +100,9 @@ class StagedRows(msgspec.Struct, frozen=True):
     table's rows when their generation is complete. `sources` are files of the connector that hold only these rows; they
     are deleted after the commit. `table_id` is the identity of the table for which the files were staged, `connection`
     the one whose load it is. No state covers a stream that is `read_whole`, also where its load moves a shared one.
-    `transform_states` are those of the stream's transforms after these rows.
+    `transform_states` are those of the stream's transforms after these rows. Rows for a destination are shaped as
+    `relayed_as` says (`RelayTarget.fingerprint`). A part that `resends` has the records, in this order, that are kept
+    of earlier loads because a destination rejected them: rows of these loads.
     """
 
     stream: StreamId
@@ -129,6 +131,8 @@ class StagedRows(msgspec.Struct, frozen=True):
     nulled: Mapping[str, int] = {}
     added: int = 0
     transform_states: tuple[TransformState, ...] = ()
+    relayed_as: str = ""
+    resends: Mapping[str, tuple[int, ...]] = {}
 
     @property
     def is_shown(self) -> bool:

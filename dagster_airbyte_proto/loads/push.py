@@ -69,7 +69,8 @@ class SealedPlan(msgspec.Struct, frozen=True):
     of the table are in the plan, and `snapshot_before`, which a plan of another mapping or mode has not: rows before it
     are in the plan too. With `keeps_snapshot` the next push looks for changes from there on. A plan of a `partition`
     has the rows of that one alone. The text of `json_fields` is JSON already. `transform_states` are those of the
-    stream's transforms after all rows of the plan. With `columns` the files are the table's own, in its `snapshot`.
+    stream's transforms after all rows of the plan. With `columns` the files are the table's own, in its `snapshot`. The
+    rows of a plan that `resends` are the rejected records that the store keeps in the name of the plan.
     """
 
     plan_id: str
@@ -94,6 +95,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     transform_states: tuple[TransformState, ...] = ()
     columns: tuple[PlanColumn, ...] = ()
     cursor_of: str = ""
+    resends: bool = False
 
     @property
     def rows(self) -> int:

@@ -2,6 +2,7 @@
 
 1. Acquire the lease, and recover what earlier runs left.
 2. Plan: choose the streams, check the config, number the run, decide which states and generations it continues.
+   A relay then sends rejected records again, if that is requested.
 3. Read: start the connector and stage its records, while loads are committed beside it. Several of its processes may
    read some of the streams each (`parallel`).
 4. Report: write the report to the state store, release the lease.
@@ -11,7 +12,7 @@ An error of step 1 or 2 is raised. From step 3 on it is in the report, because s
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.connection import PARTITIONS_AT_ONCE
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.push import PushPosition
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.sync.commit.committer import Committer
@@ -39,6 +40,7 @@ from dagster_airbyte_proto.sync.preparation import open_tables_early
 from dagster_airbyte_proto.sync.read.pull import Pull
 from dagster_airbyte_proto.sync.read.stream_reading import StreamReading, read_streams, runs_in_order, shares_state
 from dagster_airbyte_proto.sync.relay.relay_engine import LeasedRun, destination_of_run, engine_of_run
+from dagster_airbyte_proto.sync.relay.resend import Resent, check_retries, resend_rejections
 from dagster_airbyte_proto.sync.report import (
     ConnectorReport,
     Seconds,
@@ -76,6 +78,7 @@ def sync_leased(
 ) -> FinishedSync:
     """Runs one sync under a lease of its own. Raises ProtoError for what goes wrong before the connector runs."""
     options, log, telemetry = sync_options
+    check_retries(request, connection.name, is_relay=connection.to is not None)
     with acquire_lease(
         engine.store,
         connection.name,
@@ -152,12 +155,13 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     started_at = time.monotonic()
     open_tables_early(context)
     plan = plan_sync(context)
+    resent = resend_rejections(context, plan)
     readings = read_streams(context, plan)
     latest = {stream: schema for each in readings for stream, schema in each.prepared.schema_updates.latest.items()}
     schemas = {**plan.stored_schemas, **latest}
     if schemas != plan.stored_schemas:
         context.source.keep_stream_schemas(schemas.values())
-    report = _report(context, plan, readings)
+    report = _report(context, plan, readings, resent)
     seconds = msgspec.structs.replace(report.seconds, total=time.monotonic() - started_at)
     report = msgspec.structs.replace(report, recovered_loads=recovered_loads, seconds=seconds)
     if report.status is SyncStatus.COMPLETE:
@@ -168,7 +172,9 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     return FinishedSync(report, tuple(due))
 
 
-def _report(context: SyncContext, plan: SyncPlan, readings: Sequence[StreamReading]) -> SyncReport:
+def _report(
+    context: SyncContext, plan: SyncPlan, readings: Sequence[StreamReading], resent: Mapping[StreamId, Resent]
+) -> SyncReport:
     source, pulls = context.source, [each.pull for each in readings]
     runs = runs_in_order(plan, [each.prepared for each in readings]).values()
     fatal = [each.fatal for each in readings if each.fatal is not None]
@@ -181,6 +187,8 @@ def _report(context: SyncContext, plan: SyncPlan, readings: Sequence[StreamReadi
             for run in runs
         },
     }
+    for stream, found in resent.items():
+        streams[str(stream)] = found.in_report(streams[str(stream)], source.mask)
     statuses = [stream.status for stream in streams.values()]
     failed = bool(fatal) or any(each.errors or each.exit is None or not each.exit.ended_cleanly for each in pulls)
     loaders = [each.prepared.loader for each in readings]

@@ -23,6 +23,19 @@ class SyncStatus(StrEnum):
     UNKNOWN = "unknown"
 
 
+class ResentRecords(msgspec.Struct, frozen=True):
+    """The rejected records of a relay that were sent again. Always `sent == acknowledged + rejected + unknown`.
+
+    None of them counts as a row of the stream. All but the acknowledged ones are still kept.
+    """
+
+    sent: int = 0
+    acknowledged: int = 0
+    rejected: int = 0
+    unknown: int = 0
+    rejections: Mapping[str, int] = {}
+
+
 class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of one stream. Always `emitted + added == committed + rejected + unknown`.
 
@@ -42,6 +55,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     - `version_before` is the version of the connection's states when the sync began: a rollback to it undoes the sync.
     - `metrics` are those that connectors sent of the stream, by the sender: `source`, `transform NAME`, `destination`.
       100 names of each, and a count of the metrics of all others.
+    - `resent` are the rejected records of a relay that were sent again, where that was wanted and there were any.
     """
 
     status: SyncStatus
@@ -71,6 +85,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     version_before: int | None = None
     schema_changes: tuple[SchemaChange, ...] = ()
     metrics: Mapping[str, Mapping[str, float]] = {}
+    resent: ResentRecords | None = None
 
     @property
     def refused(self) -> int:
@@ -166,6 +181,13 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
         value["seconds"] = {name: round(seconds, 3) for name, seconds in value["seconds"].items()}
         value["connector"]["seconds"] = round(value["connector"]["seconds"], 3)
         return value
+
+
+def resent_text(resent: ResentRecords) -> str:
+    """Says what became of the rejected records that were sent again."""
+    ends = {"acknowledged": resent.acknowledged, "rejected again": resent.rejected, "not acknowledged": resent.unknown}
+    found = ", ".join(f"{count:,} {end}" for end, count in ends.items() if count)
+    return f"{resent.sent:,} rejected records sent again{': ' if found else ''}{found}"
 
 
 def _listed(names: list[str]) -> str:

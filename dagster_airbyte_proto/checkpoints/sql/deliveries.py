@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, case, delete, func, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.deliveries import (
     LONGEST_KEPT_REASON,
@@ -25,11 +25,14 @@ from dagster_airbyte_proto.checkpoints.sql.schema import deliveries, kept_reject
 from dagster_airbyte_proto.checkpoints.sql.states import stream_columns
 from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad
 from dagster_airbyte_proto.errors import StateConflict
+from dagster_airbyte_proto.loads.load import Load
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 
 _NEWEST_LAST = (kept_rejections.c.number, kept_rejections.c.row_number)
 _PLAN = msgspec.json.Decoder(SealedPlan)
+# Before the text of a record that JSON has no form for. No record begins so.
+_FOR_PEOPLE = b"\0"
 
 
 class DeliveryReader:
@@ -63,20 +66,30 @@ class RejectionKeeper(ABC):
         with self._database.read() as tx:
             return tx.scalar(select(kept_rejections.c.number).where(*here).limit(1)) is not None
 
-    def kept_rejections(self, connection: str) -> Sequence[KeptRejection]:
-        query = select(kept_rejections).where(kept_rejections.c.connection == connection)
+    def kept_rejections(self, connection: str, stream: StreamId | None = None) -> Sequence[KeptRejection]:
+        here = [kept_rejections.c.connection == connection] if stream is None else _of_stream(connection, stream)
         names = kept_rejections.c.namespace, kept_rejections.c.stream
         with self._database.read() as tx:
-            return [
-                KeptRejection(
-                    StreamId.of(row.stream, row.namespace),
-                    row.load_id,
-                    RejectedRow(row.row_number, row.reason),
-                    None if row.record is None else bytes(row.record).decode(),
-                    row.kept_at,
-                )
-                for row in tx.execute(query.order_by(*names, *_NEWEST_LAST))
-            ]
+            rows = tx.execute(select(kept_rejections).where(*here).order_by(*names, *_NEWEST_LAST))
+            return [_kept(row) for row in rows]
+
+    def forget_rejections(self, lease: Lease, rejections: Sequence[KeptRejection]) -> None:
+        with self._fenced(lease) as tx:
+            for each in rejections:
+                here = *_of_stream(lease.connection, each.stream), kept_rejections.c.load_id == each.load_id
+                tx.execute(delete(kept_rejections).where(*here, kept_rejections.c.row_number == each.row.row))
+
+
+def _kept(row: Row[Any]) -> KeptRejection:
+    record = None if row.record is None else bytes(row.record)
+    return KeptRejection(
+        StreamId.of(row.stream, row.namespace),
+        row.load_id,
+        RejectedRow(row.row_number, row.reason),
+        None if record is None else record.removeprefix(_FOR_PEOPLE).decode(),
+        row.kept_at,
+        sendable=record is not None and not record.startswith(_FOR_PEOPLE),
+    )
 
 
 def seal(tx: Connection, lease: Lease, plan: SealedPlan, now: datetime) -> None:
@@ -140,6 +153,8 @@ def acknowledge(tx: Connection, plan: SealedPlan, acknowledged: AcknowledgedRows
         key = [*rejected_rows.primary_key]
         # A statement a row: one for all of them would have more parameters than a database takes.
         tx.execute(new.on_conflict_do_update(index_elements=key, set_={"reason": new.excluded.reason}), values)
+    if plan.resends:
+        _end_resent(tx, plan, acknowledged, now)
 
 
 def stored_reason(reason: str) -> str:
@@ -172,12 +187,53 @@ def _of_plan(plan: SealedPlan) -> list[ColumnElement[bool]]:
     return [rejected_rows.c[name] == part for name, part in _key(plan).items()]
 
 
-def forget_lost_rejections(tx: Connection, ended: LoggedLoad) -> None:
-    """Forgets the records of a load that a person calls lost, but for those of streams that have landed."""
+def take_over_rejections(tx: Connection, load: Load) -> None:
+    """Keeps the records that a load sends again in its name: their rows are those of its plan.
+
+    A load that is announced again finds none left to take over.
+    """
+    for part in load.parts:
+        if not part.resends:
+            continue
+        here = _of_stream(load.connection, part.stream)
+        rows = [(load_id, row) for load_id, rows in part.resends.items() for row in rows]
+        moved = update(kept_rejections).where(
+            *here,
+            kept_rejections.c.load_id == bindparam("of_load"),
+            kept_rejections.c.row_number == bindparam("of_row"),
+        )
+        values = {"number": _next_number(tx, here), "load_id": load.load_id, "row_number": bindparam("place")}
+        places = [{"of_load": load_id, "of_row": row, "place": place} for place, (load_id, row) in enumerate(rows)]
+        tx.execute(moved.values(values), places)
+
+
+def _end_resent(tx: Connection, plan: SealedPlan, acknowledged: AcknowledgedRows, now: datetime) -> None:
+    """Forgets the records that a destination has taken now, and gives those that it rejected again their new reason."""
+    here = *_of_stream(plan.connection, plan.stream), kept_rejections.c.load_id == plan.plan_id
+    if acknowledged.rejected:
+        again = update(kept_rejections).where(*here, kept_rejections.c.row_number == bindparam("of_row"))
+        reasons = [
+            {"of_row": row, "why": stored_reason(reason[:LONGEST_KEPT_REASON])} for row, reason in acknowledged.rejected
+        ]
+        tx.execute(again.values(reason=bindparam("why"), kept_at=now), reasons)
+    rejected = select(rejected_rows.c.row_number).where(*_of_plan(plan))
+    taken = kept_rejections.c.row_number < acknowledged.rows, kept_rejections.c.row_number.not_in(rejected)
+    tx.execute(delete(kept_rejections).where(*here, *taken))
+
+
+def end_rejections(tx: Connection, ended: LoggedLoad, *, as_landed: bool) -> None:
+    """Ends what is kept of a load by the word of a person. The records of one that is lost come again, but for those of
+    streams that have landed. Those that a load was to send again are at the destination if it has landed, as far as it
+    came to them; else they stay."""
     landed = {each.stream for each in ended.committed}
-    for stream in {part.stream for part in ended.load.parts} - landed:
-        here = _of_stream(ended.load.connection, stream)
-        tx.execute(delete(kept_rejections).where(*here, kept_rejections.c.load_id == ended.load.load_id))
+    for part in ended.load.parts:
+        here = *_of_stream(ended.load.connection, part.stream), kept_rejections.c.load_id == ended.load.load_id
+        if part.resends and as_landed:
+            delivery = stored(tx, ended.load.connection).get(part.stream)
+            if delivery is not None and delivery.plan.plan_id == ended.load.load_id:
+                _end_resent(tx, delivery.plan, AcknowledgedRows(delivery.announced), ended.announced_at)
+        elif not part.resends and not as_landed and part.stream not in landed:
+            tx.execute(delete(kept_rejections).where(*here))
 
 
 def prune_rejections(tx: Connection, connection: str, before: datetime) -> None:
@@ -192,18 +248,21 @@ def _replace_rejections(tx: Connection, plan: SealedPlan, rejections: Sequence[R
     tx.execute(delete(kept_rejections).where(*here, *of_load))
     if not rejections:
         return
-    number = (tx.scalar(select(func.max(kept_rejections.c.number)).where(*here)) or 0) + 1
     values = [
         {
             "row_number": row.row,
             "reason": stored_reason(row.reason[:LONGEST_KEPT_REASON]),
-            "record": None if record is None else record.encode(errors="replace"),
+            "record": None if record is None else (b"" if sendable else _FOR_PEOPLE) + record.encode(errors="replace"),
         }
-        for row, record in rejections
+        for row, record, sendable in rejections
     ]
-    common = {**_key(plan), "number": number, "load_id": plan.plan_id, "kept_at": now}
+    common = {**_key(plan), "number": _next_number(tx, here), "load_id": plan.plan_id, "kept_at": now}
     tx.execute(insert(kept_rejections), [{**common, **each} for each in values])
     _forget_oldest(tx, plan)
+
+
+def _next_number(tx: Connection, here: Sequence[ColumnElement[bool]]) -> int:
+    return (tx.scalar(select(func.max(kept_rejections.c.number)).where(*here)) or 0) + 1
 
 
 def _forget_oldest(tx: Connection, plan: SealedPlan) -> None:

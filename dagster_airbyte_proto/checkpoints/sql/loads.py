@@ -153,8 +153,8 @@ def _record_tables(tx: Connection, ended: LoggedLoad, states: Collection[StateKe
     landed = {committed.stream for committed in ended.committed}
     for part in ended.load.parts:
         changes_table = bool(part.files) or part.write in REPLACING
-        if part.stream not in landed or not part.is_shown or not changes_table:
-            continue
+        if part.stream not in landed or not part.is_shown or not changes_table or part.resends:
+            continue  # Records that are sent again belong to loads before: no state covers them anew.
         key = StateKey(part.stream, partition)
         is_covered = key in states or (StateKey(None, partition) in states and not part.read_whole)
         values = {"table_id": part.table_id, "load_id": ended.load.load_id, "write_mode": part.write.value}

@@ -198,6 +198,7 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
             now = self._database.now(tx)
             sql_loads.announce(tx, lease, load, partition, now)
             sql_generations.record_announced(tx, load, now)
+            sql_deliveries.take_over_rejections(tx, load)
 
     def promote(self, lease: Lease, load: Load, states: Sequence[State], committed: Sequence[CommittedRows]) -> None:
         with self._fenced(lease) as tx:
@@ -230,8 +231,7 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
             )
             note = ChangeNote(resolution.who, "resolve", load.run_id, now)
             sql_loads.end(tx, ended, row.partition_key, states, note)
-            if not resolution.as_landed:
-                sql_deliveries.forget_lost_rejections(tx, ended)
+            sql_deliveries.end_rejections(tx, ended, as_landed=resolution.as_landed)
 
     def announced_loads(self, connection: str, *, partition: str | None = None) -> Sequence[Load]:
         with self._database.read() as tx:

@@ -15,7 +15,7 @@ from dagster_airbyte_proto.cli.progress import progress_view, size_text
 if TYPE_CHECKING:
     from dagster_airbyte_proto.connection import Connection
     from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
-    from dagster_airbyte_proto.sync.report import StreamReport, SyncReport
+    from dagster_airbyte_proto.sync.report import ResentRecords, StreamReport, SyncReport
 
 _COLUMNS = ("stream", "status", "table", "emitted", "committed")
 _COLUMNS_IF_NOT_ZERO = ("uncommitted", "rejected", "unknown", "changed", "deleted")
@@ -27,6 +27,7 @@ _COLUMNS_IF_NOT_ZERO = ("uncommitted", "rejected", "unknown", "changed", "delete
 @click.option("--refresh", is_flag=True, help="Read everything from the start, as a new generation.")
 @click.option("--merge", is_flag=True, help="With --refresh: keep the existing rows, and append or upsert.")
 @click.option("--retry-unknown", is_flag=True, help="Of a relay: send the rows again of which nobody knows.")
+@click.option("--retry-rejected", is_flag=True, help="Of a relay: send the rejected records again, before it reads.")
 @click.option("--plan", "only_plans", is_flag=True, help="Land nothing: show the first rows that would be read.")
 @click.option(
     "--sample", type=click.IntRange(1, 1000), default=3, show_default=True, help="With --plan: rows of each stream."
@@ -45,6 +46,7 @@ def sync(
     refresh: bool,
     merge: bool,
     retry_unknown: bool,
+    retry_rejected: bool,
     only_plans: bool,
     sample: int,
     parallel: int | None,
@@ -58,6 +60,8 @@ def sync(
 
     if merge and (partition is not None or not refresh):
         raise click.UsageError("--merge needs --refresh, and no --partition: a partition is always replaced")
+    if retry_rejected and only_plans:
+        raise click.UsageError("--plan sends nothing, so there is nothing to retry")
     connection = call.open(connection_file)
     if parallel is not None:
         connection = connection.model_copy(update={"parallel": parallel})
@@ -67,6 +71,7 @@ def sync(
         slice=partition_slice(partition, window),
         merges=merge,
         retries_unknown=retry_unknown,
+        retries_rejected=retry_rejected,
     )
     cancel = threading.Event()
     if only_plans:
@@ -165,6 +170,13 @@ def _rejected_text(rows: int, reason: str) -> str:
     return f"{counted(rows, 'row')} {reason if reason == ON_BRANCH else f'rejected: {reason}'}"
 
 
+def _resent_texts(name: str, resent: "ResentRecords") -> list[str]:
+    from dagster_airbyte_proto.sync.report import resent_text
+
+    reasons = (_rejected_text(rows, reason) for reason, rows in resent.rejections.items())
+    return [f"{name}: {resent_text(resent)}", *(f"{name}: {text}" for text in reasons)]
+
+
 def _warnings_and_errors(report: "SyncReport") -> list[str]:
     from dagster_airbyte_proto.schema.stream_profile import change_text
     from dagster_airbyte_proto.sync.report import SyncStatus
@@ -173,6 +185,8 @@ def _warnings_and_errors(report: "SyncReport") -> list[str]:
     for name, stream in report.streams.items():
         lines += [f"{name}: {change_text(change)}" for change in stream.schema_changes]
         lines += [f"{name}: {_rejected_text(rows, reason)}" for reason, rows in stream.rejections.items()]
+        if stream.resent is not None:
+            lines += _resent_texts(name, stream.resent)
         if stream.ignored_fields:
             lines.append(f"{name}: fields without a column: {', '.join(sorted(stream.ignored_fields))}")
     lines += [f"error: {error}" for error in report.error_lines()]

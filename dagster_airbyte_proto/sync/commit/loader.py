@@ -235,6 +235,7 @@ class Loader:
             part,
             connection=self._lease.connection,
             table_id=run.table.table_id,
+            relayed_as=run.planned.relay.fingerprint if run.planned.relay else "",
             read_whole=run.planned.read is ReadMode.FULL_REFRESH,
         )
 

@@ -87,7 +87,8 @@ class SyncRequest(NamedTuple):
     `only` has streams, or names as a person writes them; None means all of them. A `catalog` takes the place of what
     the connector offers today. `shared_state` says what to do about streams that were not requested and share a state
     with requested ones.
-    With `retries_unknown` a relay sends the rows again of which nobody knows whether its destination has them.
+    With `retries_unknown` a relay sends the rows again of which nobody knows whether its destination has them, with
+    `retries_rejected` the records that it rejected, before it reads on.
     A `slice` is read from the start and replaced as a whole once its stream is complete; its states are saved only for
     people to look at. A `refresh` replaces the tables' rows too, unless it `merges`: then the rows of the new
     generation are written in the stream's usual write mode.
@@ -100,6 +101,7 @@ class SyncRequest(NamedTuple):
     slice: Slice | None = None
     merges: bool = False
     retries_unknown: bool = False
+    retries_rejected: bool = False
 
     @property
     def replaces(self) -> bool:

@@ -168,7 +168,8 @@ def _chosen(connection: Connection, request: PushRequest) -> Mapping[StreamId, P
     doing = f"pushing connection {connection.name}"
     if connection.push is None:
         kind = "relay" if connection.to is not None else "sync into tables"
-        remedy = f"It is a {kind}: run `airbyte-proto sync {connection.origin or connection.name}`."
+        option = " --retry-rejected" if connection.to is not None and request.retries_rejected else ""
+        remedy = f"It is a {kind}: run `airbyte-proto sync {connection.origin or connection.name}{option}`."
         raise ConfigError(doing, "it has no `push`", remedy=remedy)
     known = {StreamId.of(name): options for name, options in connection.push.items()}
     if request.streams is None:

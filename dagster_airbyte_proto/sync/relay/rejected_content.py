@@ -1,10 +1,15 @@
 """Reads the records that a destination rejected from the staged files of a load, before these go.
 
-The newest are kept, as many as the store keeps of a stream: nothing limits how many a destination may reject.
+- The newest are kept, as many as the store keeps of a stream: nothing limits how many a destination may reject.
+- A record is kept as its destination was to get it, so that it can be sent again. What JSON has no form for is text for
+  people.
+- In a mode by key one is not kept if its load has a later record of the key: sent again, it would take the place of
+  that.
 """
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -14,16 +19,27 @@ from dagster_airbyte_proto.checkpoints.deliveries import (
     MOST_KEPT_REJECTIONS,
     RejectedContent,
 )
-from dagster_airbyte_proto.encoding.sendable import python_rows, readable_row
+from dagster_airbyte_proto.encoding.record_lines import record_objects
+from dagster_airbyte_proto.encoding.sendable import python_rows, readable_row, unsendable_rows
 from dagster_airbyte_proto.loads.push import RejectedRow
 from dagster_airbyte_proto.loads.storage import LOCAL
+from dagster_airbyte_proto.model import PushMode
 from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.push.plan.plan_rows import plan_batches
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
+from dagster_airbyte_proto.sync.relay.record_keys import key_of_record, last_rows
 from dagster_airbyte_proto.sync.relay.relay_plan import RelayPlan
 
 
-def rejected_content(plan: RelayPlan, rejected: Sequence[RejectedRow]) -> list[RejectedContent]:
+class NewestRejections(NamedTuple):
+    """The records to keep of a load, and the number of its newest ones that there was room for: of these, some may be
+    replaced by later records of the load."""
+
+    contents: list[RejectedContent]
+    newest: int
+
+
+def rejected_content(plan: RelayPlan, rejected: Sequence[RejectedRow]) -> NewestRejections:
     """Returns the newest of these rows with their records, in their order. Raises StagingError where the files are
     gone."""
     found: deque[RejectedContent] = deque()
@@ -33,7 +49,7 @@ def rejected_content(plan: RelayPlan, rejected: Sequence[RejectedRow]) -> list[R
         size_bytes += _bytes_of(each.record)
         while size_bytes > MOST_KEPT_BYTES:
             size_bytes -= _bytes_of(found.popleft().record)
-    return [*found]
+    return NewestRejections([*_last_of_keys(plan, found)], len(found))
 
 
 def _contents(plan: RelayPlan, rejected: Sequence[RejectedRow]) -> Iterator[RejectedContent]:
@@ -45,17 +61,29 @@ def _contents(plan: RelayPlan, rejected: Sequence[RejectedRow]) -> Iterator[Reje
             continue
         for batch in plan_batches(plan.plan, LOCAL, min(rows), max(rows) + 1):
             for number in sorted(rows.keys() & range(batch.start, batch.end)):
-                text = _record(batch.rows.slice(number - batch.start, 1), formed.form)
-                yield RejectedContent(rows[number], text if _bytes_of(text) <= LONGEST_KEPT_BYTES else None)
+                text, sendable = _record(batch.rows.slice(number - batch.start, 1), formed.form)
+                kept = text if _bytes_of(text) <= LONGEST_KEPT_BYTES else None
+                yield RejectedContent(rows[number], kept, sendable)
 
 
 def _bytes_of(record: str | None) -> int:
     return len((record or "").encode(errors="replace"))
 
 
-def _record(row: pa.RecordBatch, form: RecordForm) -> str:
-    """The record of the only row of a batch, as it was to be sent."""
+def _last_of_keys(plan: RelayPlan, contents: Sequence[RejectedContent]) -> Iterator[RejectedContent]:
+    keys = plan.formed[0].form.target.keys if plan.plan.mode is PushMode.UPSERT else ()
+    found = {each.row.row: key_of_record(each.record, keys) if each.record else None for each in contents}
+    last = last_rows(plan, {key for key in found.values() if key is not None}) if keys else {}
+    for each in contents:
+        key = found[each.row.row]
+        if key is None or last.get(key, each.row.row) == each.row.row:
+            yield each
+
+
+def _record(row: pa.RecordBatch, form: RecordForm) -> tuple[str, bool]:
+    """The record of the only row of a batch, as it was to be sent, and whether it can be sent so at all."""
     sent = RowRules(form=form).columns_of(row)
+    sendable = not unsendable_rows(sent)
     if form.record_column:
-        return str(python_rows(sent)[0][form.record_column])
-    return readable_row(sent)
+        return str(python_rows(sent)[0][form.record_column]), sendable
+    return (str(record_objects(sent)[0].as_py()), True) if sendable else (readable_row(sent), False)

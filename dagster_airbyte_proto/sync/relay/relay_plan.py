@@ -94,6 +94,7 @@ def plan_of_part(load_id: str, part: StagedRows, form_without_rows: Callable[[],
         removal_files=(),
         counts=PlannedCounts(added=end),
         fingerprint="",
+        resends=bool(part.resends),
     )
     return RelayPlan(plan, formed)
 

@@ -6,6 +6,8 @@
 - The staged files go once all their rows are acknowledged. Before that the store keeps the records that the
   destination rejected, in the name of the load: so they are there before a state moves, and once, however often a load
   is gone on with.
+- A load that sends rejected records again (`resend.py`) is delivered as any other. Its records are kept already: those
+  that are acknowledged leave with the acknowledgement.
 """
 
 import re
@@ -38,7 +40,8 @@ from dagster_airbyte_proto.schema.columns import RecordForm, decoded_form
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
-from dagster_airbyte_proto.sync.relay.rejected_content import rejected_content
+from dagster_airbyte_proto.sync.relay.record_keys import replaced_by
+from dagster_airbyte_proto.sync.relay.rejected_content import NewestRejections, rejected_content
 from dagster_airbyte_proto.sync.relay.relay_plan import RelayedTo, RelayPlan, plan_of_part
 from dagster_airbyte_proto.tables.abilities import Abilities
 
@@ -46,6 +49,7 @@ RELAY_ABILITIES = Abilities(
     "relay", modes=frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)), has_slices=False, has_renames=False
 )
 _REJECTED = "refused by the destination, which does not say which row"
+_KEPT_STILL = "Records that were not acknowledged are still kept: `sync --retry-rejected` sends them again."
 _ID_PREFIX = "relay "
 _GENERATIONS_OF_A_RUN = 1000
 _FORM_FILE = "record_form.json"
@@ -112,6 +116,8 @@ class RelayTables:
         context, begun = self._context, self._delivery(load_id, part)
         try:
             plan = self._plan(load_id, part)
+            if begun is None:
+                self._forget_replaced(plan)
         except StagingError as error:  # Its files are gone.
             raise self._failure(load_id, part, begun, error) from error
         if begun is None:
@@ -139,6 +145,14 @@ class RelayTables:
             raise failure
         return self._delivered(part, delivery, {_REJECTED: min(attempts.unnamed, part.rows)}, was_there=False)
 
+    def _forget_replaced(self, plan: RelayPlan) -> None:
+        """Forgets the rejected records of whose keys this plan has newer ones, before one of these is sent."""
+        store, stream = self._context.store, plan.plan.stream
+        if plan.plan.mode is PushMode.UPSERT and not plan.plan.resends:
+            replaced = replaced_by(plan, store.kept_rejections(plan.plan.connection, stream))
+            if replaced:
+                store.forget_rejections(self._context.lease, replaced)
+
     def _plan(self, load_id: str, part: StagedRows) -> RelayPlan:
         return plan_of_part(load_id, part, lambda: self._last_form(part.table))
 
@@ -161,7 +175,8 @@ class RelayTables:
         if delivery is None or delivery.plan.mode in IDEMPOTENT or delivery.announced == 0:
             if isinstance(error, Cancelled):
                 return DeliveryCancelled(doing, error.found, stream=error.stream)
-            return TableError(doing, found, remedy="The next sync reads its rows again.", stream=error.stream)
+            remedy = _KEPT_STILL if part.resends else "The next sync reads its rows again."
+            return TableError(doing, found, remedy=remedy, stream=error.stream)
         return _unknown_error(doing, delivery, found)
 
     def _delivered(
@@ -181,19 +196,21 @@ class RelayTables:
         """Has the store keep the records that the destination rejected so far. Returns their rows."""
         store, plan = self._context.store, delivery.plan
         rejected = store.rejected_rows(plan)
-        if not rejected and plan.mode is not PushMode.OVERWRITE:
+        if plan.resends or (not rejected and plan.mode is not PushMode.OVERWRITE):
             return rejected
         try:
-            content = rejected_content(self._plan(plan.plan_id, part), rejected) if rejected else []
+            content = NewestRejections([], 0)
+            if rejected:
+                content = rejected_content(self._plan(plan.plan_id, part), rejected)
         except StagingError as error:
             # An earlier run has removed them once they were kept; or somebody else has.
             if not store.keeps_rejections(plan):
                 text = f"{part.stream}: the {len(rejected):,} rejected records of load {plan.plan_id} are kept nowhere"
                 self._context.destination.warn(f"{text}: {error}")
             return rejected
-        store.keep_rejections(self._context.lease, plan, content)
-        if len(content) < len(rejected):
-            text = f"{part.stream}: of {len(rejected):,} rejected records the last {len(content):,} are kept"
+        store.keep_rejections(self._context.lease, plan, content.contents)
+        if content.newest < len(rejected):
+            text = f"{part.stream}: of {len(rejected):,} rejected records the last {content.newest:,} are kept"
             self._context.destination.warn(text)
         return rejected
 
@@ -216,14 +233,15 @@ def is_relayed(part: StagedRows) -> bool:
 def _unknown_error(doing: str, delivery: Delivery, found: str) -> CommitUnknown:
     """The error of a part that the destination may have taken further than it has acknowledged."""
     plan = delivery.plan
+    lost = "they stay among the rejected records" if plan.resends else "the source sends all rows of the load again"
     return CommitUnknown(
         doing,
         f"{found}; {delivery.acknowledged:,} of {plan.rows:,} rows are acknowledged, and nobody knows of"
         f" {delivery.unknown:,} whether the destination has them",
         remedy=f"In mode {plan.mode} a row that is sent twice may be there twice. Look at the destination, then run"
         f" `airbyte-proto sync {plan.connection} --retry-unknown` (they are sent again),"
-        f" `airbyte-proto loads resolve {plan.plan_id} --as landed` (all are there), or `--as lost` (none is there: the"
-        " source sends all rows of the load again).",
+        f" `airbyte-proto loads resolve {plan.plan_id} --as landed` (all are there), or `--as lost` (none is there:"
+        f" {lost}).",
         stream=str(plan.stream),
     )
 

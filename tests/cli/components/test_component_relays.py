@@ -127,3 +127,19 @@ def test_after_a_kill(place: Place, point: str, tmp_path: Path) -> None:
     until(lambda: place.run("sync", file, "--json").code == 0)  # The dead run's lease has to run out first.
     held = {row["id"]: row for row in written_rows(place)}
     assert [held[number] for number in sorted(held)] == rows_of(1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_row_that_a_component_rejected_is_sent_again_with_equal_values(place: Place, number: int) -> None:
+    streams = {"users": {"write": "append_dedup"}}
+    rejecting = to_component(place, record=json.dumps({"id": number}), failed="1")
+    file = _from_component(place, to=rejecting, streams=streams)
+    assert place.json("sync", file)["streams"]["users"]["rejections"] == {"data: it has no home": 1}
+    [kept] = place.json("push", "rejected", file)["rejected"]["users"]
+    assert json.loads(kept["row"])["raw"] == "/w=="
+    had = len(written_rows(place))
+    mended = _from_component(place, to=to_component(place), streams=streams)
+    users = place.json("sync", mended, "--retry-rejected")["streams"]["users"]
+    assert users["resent"] == {"sent": 1, "acknowledged": 1, "rejected": 0, "unknown": 0, "rejections": {}}
+    assert written_rows(place)[had:] == rows_of(number, 4, 5)
+    assert place.json("push", "rejected", file)["rejected"] == {}

@@ -13,7 +13,8 @@ from dagster_airbyte_proto.checkpoints.deliveries import (
 )
 from dagster_airbyte_proto.checkpoints.load_ending import Resolution
 from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
+from dagster_airbyte_proto.loads.load import Load
+from dagster_airbyte_proto.loads.push import PlannedCounts, RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import PushMode, StreamId
 from tests.conformance.state_store.fixtures import ORDERS, USERS, HandClock, StoreFixtures, load_of, stream_state
 from tests.conformance.state_store.kept_value_tests import plan_of
@@ -111,3 +112,53 @@ class RejectionTests(StoreFixtures):
             relay.keep_rejections(lease, _load_plan(load_id), [_rejection(1)])
         relay.resolve(lease, load, [], [], Resolution(as_landed, who="ann"))
         assert {load_id for _, load_id, _ in self.kept(relay)} == {"another", *(["one"] if as_landed else [])}
+
+    @staticmethod
+    def _sent_again(relay: DeliveryStore, lease: Lease) -> tuple[Load, SealedPlan]:
+        """A load that sends three kept records again; a fourth stays out of it."""
+        relay.keep_rejections(lease, _load_plan("l1"), [_rejection(row, f'{{"id": {row}}}') for row in (2, 4, 6)])
+        relay.keep_rejections(lease, _load_plan("l2"), [_rejection(0), _rejection(1)._replace(sendable=False)])
+        load = load_of("again")
+        part = msgspec.structs.replace(load.parts[0], resends={"l1": (2, 6), "l2": (0,)})
+        plan = msgspec.structs.replace(_load_plan("again"), resends=True, counts=PlannedCounts(added=3))
+        return msgspec.structs.replace(load, parts=(part,)), plan
+
+    def test_a_record_that_is_sent_again_leaves_with_its_acknowledgement(
+        self, relay: DeliveryStore, lease: Lease, clock: HandClock
+    ) -> None:
+        load, plan = self._sent_again(relay, lease)
+        kept_at = clock.now
+        clock.advance(1)
+        for _ in range(2):  # The outcome of the first call may have been unknown.
+            relay.announce(lease, load)
+        stay = [(USERS, "l1", 4), (USERS, "l2", 1)]
+        assert self.kept(relay) == [*stay, *((USERS, "again", place) for place in range(3))]
+        found = relay.kept_rejections("shop", USERS)
+        assert [each.record for each in found[2:]] == ['{"id": 2}', '{"id": 6}', "{}"]
+        assert {each.rejected_at for each in found} == {kept_at}
+        assert [each.sendable for each in found] == [True, False, True, True, True]
+        relay.seal_plan(lease, plan)
+        for _ in range(2):
+            relay.acknowledge_rows(lease, plan, AcknowledgedRows(2, [RejectedRow(1, "still no home")]))
+        assert self.kept(relay) == [*stay, (USERS, "again", 1), (USERS, "again", 2)]
+        again, unsent = relay.kept_rejections("shop", USERS)[2:]
+        assert (again.row.reason, again.rejected_at) == ("still no home", clock.now)
+        assert (unsent.row.reason, unsent.rejected_at) == ("no home", kept_at)
+        relay.acknowledge_rows(lease, plan, AcknowledgedRows(3))
+        assert self.kept(relay) == [*stay, (USERS, "again", 1)]
+        relay.forget_rejections(lease, [again])
+        assert self.kept(relay) == stay
+
+    @pytest.mark.parametrize("as_landed", [True, False])
+    def test_records_of_a_load_that_sends_them_again_end_as_a_person_says(
+        self, relay: DeliveryStore, lease: Lease, as_landed: bool
+    ) -> None:
+        load, plan = self._sent_again(relay, lease)
+        relay.announce(lease, load)
+        relay.seal_plan(lease, plan)
+        relay.announce_rows(lease, plan, 2)
+        relay.acknowledge_rows(lease, plan, AcknowledgedRows(1, [RejectedRow(0, "still no home")]))
+        relay.resolve(lease, load, (), (), Resolution(as_landed, "ann"))
+        places = [row for _, load_id, row in self.kept(relay) if load_id == "again"]
+        # Row 0 was rejected for sure, row 1 is where the person says, row 2 was never sent.
+        assert places == ([0, 2] if as_landed else [0, 1, 2])

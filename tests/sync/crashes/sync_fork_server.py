@@ -23,13 +23,26 @@ class SyncForkServer(ForkServer):
     def __init__(self, environment: Mapping[str, str] = MappingProxyType({}), module: str = __name__) -> None:
         super().__init__(module, environment)
 
-    def sync(self, connection: FakeConnection, crash: Kill | None = None, *, refresh: bool = False) -> int:
+    def sync(
+        self,
+        connection: FakeConnection,
+        crash: Kill | None = None,
+        *,
+        refresh: bool = False,
+        retries_rejected: bool = False,
+    ) -> int:
         """Runs a sync. Returns its exit code, or minus the signal. Its report is in `connection.report`."""
-        self.start(connection, crash, refresh=refresh)
+        self.start(connection, crash, refresh=refresh, retries_rejected=retries_rejected)
         return self.end()
 
     def start(
-        self, connection: FakeConnection, crash: Kill | None = None, until: Path | None = None, *, refresh: bool = False
+        self,
+        connection: FakeConnection,
+        crash: Kill | None = None,
+        until: Path | None = None,
+        *,
+        refresh: bool = False,
+        retries_rejected: bool = False,
     ) -> int:
         """The process id of a sync that has begun. `end` it before the next one. It dies at the point of the crash,
         or waits there `until` that file is."""
@@ -42,7 +55,7 @@ class SyncForkServer(ForkServer):
             "until": str(until) if until else None,
             "points": str(connection.points_file),
             "report": str(connection.report_file),
-            "refresh": refresh,
+            "request": {"refresh": refresh, "retries_rejected": retries_rejected},
         }
         return self.fork(order)
 
@@ -56,9 +69,7 @@ def carry_out(order: dict[str, Any]) -> int:
     home = Path(order["home"])
     try:
         with Engine(Settings.load(home, home / "settings.yaml")) as engine:
-            report = sync_connection(
-                engine, Connection.from_file(order["connection"]), SyncRequest(refresh=order["refresh"])
-            )
+            report = sync_connection(engine, Connection.from_file(order["connection"]), SyncRequest(**order["request"]))
     except ProtoError as error:
         Path(order["report"]).write_text(json.dumps({"error": f"{type(error).__name__}: {error}"}))
         return 2

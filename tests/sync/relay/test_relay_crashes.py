@@ -12,6 +12,7 @@ from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.relay.relayed_shop import RelayedShop
+from tests.sync.relay.test_resend import check_end, rows_of, shop_that_takes, take
 
 _KILLED = -9
 _SYNC_POINTS = ("run.begun", "stage.file_closed", "load.staged", "load.announced", "load.committed", "load.promoted")
@@ -65,6 +66,32 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
         assert shop.positions() == {"users": records, "orders": turn}, where
         assert proved.isdisjoint(shop.ids("users")[had:]), where
     assert kills > len(_POINTS) / 2
+    assert not list((shop.home / "staging").rglob("*.parquet"))
+
+
+_RESEND_POINTS = [
+    *((point, 1) for point in (*PUSH_POINTS[:-1], "run.begun", "load.staged", "load.announced", "load.committed")),
+    *((point, number) for point in ("load.promoted", "push.announced", "push.sent", "push.noted") for number in (1, 2)),
+]
+
+
+@pytest.mark.parametrize("write", ["append_dedup", pytest.param("append", marks=pytest.mark.nightly)])
+def test_rejected_records_that_are_sent_again_are_neither_lost_nor_acknowledged_twice(
+    server: SyncForkServer, quick_folder: Path, write: str
+) -> None:
+    pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
+    shop = shop_that_takes(quick_folder, 5, write=write)
+    records = kills = 0
+    for kill in _RESEND_POINTS:
+        records += 12
+        names = [f"longer {number}" for number in range(records)]
+        take(shop, 5)
+        shop.sync_of(rows_of(*names))
+        take(shop, 20)
+        shop.offer(rows_of(*names))
+        kills += server.sync(shop, kill, retries_rejected=True) == _KILLED
+        check_end(shop, records, f"killed at {kill}")
+    assert kills >= len(_RESEND_POINTS) - 1  # A second position is noted only if it comes half a second later.
     assert not list((shop.home / "staging").rglob("*.parquet"))
 
 

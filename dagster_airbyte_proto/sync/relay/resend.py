@@ -1,0 +1,223 @@
+"""Sends the rejected records of a relay again, before its source is read.
+
+- The kept records of a stream are staged and announced as a load, which moves no state. From then on it is a load as
+  any other: a run that dies goes on in it, and a person ends it where nobody knows what its destination has.
+- The announcement takes the records over in the name of the load. Each leaves with the transaction that acknowledges
+  it, and one that is rejected again stays with its new reason. So what a load that is given up has not delivered is
+  kept.
+- A record that the source sends again anyway is not sent, nor is one of which is not known that it is still to be sent
+  as it was: each such is counted in a warning, and stays.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import uuid4
+
+import msgspec
+
+from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore, KeptRejection
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT
+from dagster_airbyte_proto.errors import Cancelled, ConfigError, InternalError, ProtoError
+from dagster_airbyte_proto.loads.load import Load, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.storage import LOCAL
+from dagster_airbyte_proto.masking import Mask
+from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.schema.columns import RecordForm
+from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file, run_staging_folder
+from dagster_airbyte_proto.sync.commit.committer import LoadOutcome
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, replaces_table
+from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
+from dagster_airbyte_proto.sync.relay.kept_records import KeptRecords, as_columns, as_texts, staged
+from dagster_airbyte_proto.sync.report import ResentRecords, StreamReport, SyncStatus
+from dagster_airbyte_proto.sync.sync_context import SyncContext
+
+_TOO_LONG = "they are too long: only their reasons are kept"
+_NO_JSON = "JSON has no form for a value of theirs"
+_MISFIT = "a value or field of theirs does not fit the columns that the stream has now"
+_OLDER = "they are of an older generation, and what the source sends of the newer one takes their place"
+_READ_ANEW = "the state of their stream was reset or rolled back since, and the source sends them again"
+_ELSEWHERE = "another destination rejected them"
+_SHAPED_OTHERWISE = (
+    "they were sent with another key, write mode, selection or transform than the stream has now, or of a partition"
+)
+_FORGOTTEN = "their load is in the history no more"
+
+
+class Resent(NamedTuple):
+    """The records of one stream that were sent again, and the error that stopped them."""
+
+    records: ResentRecords
+    error: ProtoError | None = None
+
+    def in_report(self, report: StreamReport, mask: Mask) -> StreamReport:
+        """Returns the report of the stream with these records. It has failed if they have."""
+        found = msgspec.structs.replace(report, resent=self.records)
+        if self.error is None or report.error is not None:
+            return found
+        status = SyncStatus.CANCELLED if isinstance(self.error, Cancelled) else SyncStatus.FAILED
+        text = mask.text(str(self.error))
+        return msgspec.structs.replace(found, status=status, error=text, retryable=self.error.retryable)
+
+
+def check_retries(request: SyncRequest, name: str, *, is_relay: bool) -> None:
+    """Raises ConfigError for a request to send rejected records again that makes no sense."""
+    if not request.retries_rejected:
+        return
+    doing = f"sending the rejected records of connection {name} again"
+    if not is_relay:
+        raise ConfigError(doing, "it has no `to`", remedy=f"Of a push: airbyte-proto push {name} --retry-rejected.")
+    if request.starts_over:
+        found = "a refresh or a partition is read from its beginning, and its rejected records come again with it"
+        raise ConfigError(doing, found, remedy="Leave out one of the two.")
+
+
+def resend_rejections(context: SyncContext, plan: SyncPlan) -> Mapping[StreamId, Resent]:
+    """Sends the kept records of the plan's streams again. Raises CommitUnknown where nobody knows what arrived."""
+    if not context.request.retries_rejected or context.destination is None:
+        return {}
+    planned = {each.id: each for each in plan.streams}
+    found: dict[StreamId, list[KeptRejection]] = {}
+    for each in context.engine.store.kept_rejections(context.connection):
+        found.setdefault(each.stream, []).append(each)
+    _warn_of_strangers(context, plan, found)
+    return {
+        stream: _resent(context, plan, planned[stream], kept)
+        for stream, kept in found.items()
+        if stream in planned and not context.is_cancelled()
+    }
+
+
+def _warn_of_strangers(context: SyncContext, plan: SyncPlan, found: Mapping[StreamId, Sequence[KeptRejection]]) -> None:
+    known = {*(each.id for each in plan.streams), *(each.planned.id for each in plan.refused)}
+    for stream, kept in found.items():
+        if context.request.only is None and stream not in known:
+            _warn(context, stream, Counter({"the connection has no such stream now": len(kept)}))
+
+
+def _warn(context: SyncContext, stream: StreamId, left: Mapping[str, int]) -> None:
+    for why, count in left.items():
+        if context.destination is not None:
+            text = "1 rejected record is" if count == 1 else f"{count:,} rejected records are"
+            context.destination.warn(f"{stream}: {text} not sent again: {why}")
+
+
+def _resent(context: SyncContext, plan: SyncPlan, planned: PlannedStream, kept: Sequence[KeptRejection]) -> Resent:
+    """Sends the records of one stream again. An error of it leaves the other streams alone."""
+    form = plan.columns[planned.id].record_form
+    if form is None:
+        raise InternalError(f"sending records of stream {planned.id} again", "it is no stream of a relay")
+    left: Counter[str] = Counter()
+    sendable = _sendable(context, planned, kept, left)
+    records = _records(context, plan, sendable, form)
+    if records.misfits:
+        left[_MISFIT] += len(records.misfits)
+        sendable = [each for place, each in enumerate(sendable) if place not in records.misfits]
+        records = _records(context, plan, sendable, form)
+    _warn(context, planned.id, left)
+    if not sendable:
+        return Resent(ResentRecords())
+    load = _load(context, plan, planned, sendable, records)
+    context.log.write("NOTE", f"{planned.id}: {len(sendable):,} rejected records are sent again")
+    outcome = context.committer.commit(load)
+    return _result(context.engine.store, load, outcome)
+
+
+def _sendable(
+    context: SyncContext, planned: PlannedStream, kept: Sequence[KeptRejection], left: Counter[str]
+) -> list[KeptRejection]:
+    """Returns the records that can be sent again, and counts the others by reason."""
+    identity = context.engine.tables.witness(planned.table, context.connection).table_id
+    changes = context.store.history(context.connection, limit=NO_LIMIT)
+    anew = [
+        each.changed_at
+        for each in changes
+        if each.why in ("reset", "rollback") and each.stream in (None, planned.id) and not each.partition
+    ]
+    of_loads = {each.load_id: _fault_of_load(context, planned, each.load_id, identity) for each in kept}
+    found = []
+    for each in kept:
+        fault = of_loads[each.load_id]
+        if fault is None and any(changed_at >= each.rejected_at for changed_at in anew):
+            fault = _READ_ANEW
+        if fault is None and not each.sendable:
+            fault = _TOO_LONG if each.record is None else _NO_JSON
+        if fault is None:
+            found.append(each)
+        else:
+            left[fault] += 1
+    return found
+
+
+def _fault_of_load(context: SyncContext, planned: PlannedStream, load_id: str, identity: str) -> str | None:
+    """The reason for which no record of a load can be sent again, if there is one."""
+    logged = context.store.load(load_id)
+    part = next((each for each in logged.load.parts if each.stream == planned.id), None) if logged else None
+    if part is None:
+        return _FORGOTTEN
+    if replaces_table(planned) or part.generation_id != planned.generation_id:
+        return _OLDER
+    if part.table_id != identity:
+        return _ELSEWHERE
+    return None if planned.relay and part.relayed_as == planned.relay.fingerprint else _SHAPED_OTHERWISE
+
+
+def _records(context: SyncContext, plan: SyncPlan, sendable: Sequence[KeptRejection], form: RecordForm) -> KeptRecords:
+    texts = [each.record or "" for each in sendable]
+    if context.destination is None or not context.destination.protocol.takes_batches or not sendable:
+        return as_texts(texts, form)
+    return as_columns(texts, form, plan.columns[sendable[0].stream])
+
+
+def _load(
+    context: SyncContext, plan: SyncPlan, planned: PlannedStream, sent: Sequence[KeptRejection], records: KeptRecords
+) -> Load:
+    """Stages the records. The folder is noted before it is used, so that the next run sweeps it after a crash."""
+    run_id = context.lease.run_id
+    load_id = f"{run_id}-{uuid4().hex[:12]}"
+    target = context.engine.tables.prepare(plan.specs[planned.id])
+    folder = run_staging_folder(target, run_id)
+    context.store.note_folders(context.lease, [folder])
+    file = staged(records.rows, folder, load_id, str(planned.id))
+    rows: dict[str, list[int]] = {}
+    for each in sent:
+        rows.setdefault(each.load_id, []).append(each.row.row)
+    part = StagedRows(
+        planned.id,
+        planned.table,
+        planned.write,
+        planned.generation_id,
+        files=(file,),
+        emitted=len(sent),
+        rows=len(sent),
+        connection=context.connection,
+        table_id=target.table_id,
+        relayed_as=planned.relay.fingerprint if planned.relay else "",
+        resends={load: tuple(numbers) for load, numbers in rows.items()},
+    )
+    return Load(load_id, context.connection, run_id, (part,), ())
+
+
+def _result(store: DeliveryStore, load: Load, outcome: LoadOutcome) -> Resent:
+    [part] = load.parts
+    if outcome.committed:
+        rejections = outcome.committed[0].rejected
+        rejected = sum(rejections.values())
+        return Resent(ResentRecords(part.rows, part.rows - rejected, rejected, rejections=rejections))
+    _remove(part.files)
+    delivery = store.deliveries(load.connection).get(part.stream)
+    error = outcome.refused[part.stream]
+    if delivery is None or delivery.plan.plan_id != load.load_id:
+        return Resent(ResentRecords(), error)
+    again = Counter(each.reason for each in store.rejected_rows(delivery.plan))
+    rejected, announced = again.total(), max(delivery.announced, delivery.acknowledged)
+    proved = delivery.acknowledged - rejected
+    return Resent(ResentRecords(announced, proved, rejected, announced - delivery.acknowledged, again), error)
+
+
+def _remove(files: Sequence[StagedFile]) -> None:
+    """Removes the files of a load that was given up: the store has its records."""
+    for file in files:
+        place, _, name = file.path.rpartition("/")
+        folder = StagingFolder.at(place, LOCAL)
+        remove_file(folder, folder.file(name)[0])
