@@ -43,7 +43,7 @@ from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult,
 from dagster_airbyte_proto.sync.maintenance.reset import reset_state, streams_to_reset
 from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back, version_before_newest_run
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
-from dagster_airbyte_proto.sync.report import SyncReport
+from dagster_airbyte_proto.sync.report import SyncReport, resent_text
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.tables.formats import care_of
@@ -80,6 +80,17 @@ class RefreshConfig(dg.Config):
     merge: bool = Field(default=False, description="Keep the old rows, and append to them or upsert by key.")
 
 
+class ResendConfig(dg.Config):
+    """The form of a retry of a relay: the rejected records of these streams are sent again, then they are synced."""
+
+    streams: list[str] = Field(default_factory=list, description=_STREAMS_HELP)
+    unknown: bool = Field(
+        default=False,
+        description="Send the records again too of which nobody knows whether they arrived. Some may then be there"
+        " twice.",
+    )
+
+
 class CareConfig(dg.Config):
     """The form of table care."""
 
@@ -113,7 +124,8 @@ def build_connection_jobs(
     `assets` are given, a refresh is planned from their catalog and records a materialization of each stream.
 
     A connection with a `push` has `retry_rejected_<name>` and `reset_push_<name>` in the place of refresh and reset.
-    Its rollback and its care are those of the tables that remember what was delivered.
+    Its rollback and its care are those of the tables that remember what was delivered. One with `to` has
+    `retry_rejected_<name>` beside them.
     """
     keys, name = _Keys(connector_key, io_manager_key), connection.name
     definition = definition_of(assets) if assets is not None else ConnectionDefinition(connection, {}, None)
@@ -151,6 +163,13 @@ def _sync_jobs(definition: ConnectionDefinition, keys: _Keys) -> Iterator[dg.Job
         _refresh(definition, keys),
         RefreshConfig(),
     )
+    if definition.connection.to is not None:
+        yield _job(
+            f"retry_rejected_{name}",
+            "Sends the records again that the destination rejected, then syncs.",
+            _resend(definition, keys),
+            ResendConfig(),
+        )
 
 
 def _push_jobs(
@@ -214,28 +233,38 @@ def _rollback(name: str, keys: _Keys) -> dg.OpDefinition:
 
 
 def _refresh(definition: ConnectionDefinition, keys: _Keys) -> dg.OpDefinition:
-    name = definition.connection.name
-
-    @dg.op(name=f"{name}_refresh", required_resource_keys=set(keys))
+    @dg.op(name=f"{definition.connection.name}_refresh", required_resource_keys=set(keys))
     def refresh(context: dg.OpExecutionContext, config: RefreshConfig) -> None:
-        connector = getattr(context.resources, keys.connector)
-        with failing_the_step():
-            tables = _tables(context, keys, name)
         request = SyncRequest(config.streams or None, refresh=True, catalog=definition.catalog, merges=config.merge)
-
-        def sync(cancel: Event, listener: CommitListener) -> SyncReport:
-            options = RunOptions(
-                cancel,
-                commit_listener=listener,
-                run_id=context.run_id,
-                lease_wait_seconds=connector.lease_wait_seconds,
-            )
-            with opened_engine(connector, tables, partial(run_deployment, context)) as engine:
-                return sync_connection(engine, definition.connection, request, options)
-
-        _run_to_end(context, definition, BackgroundSync(sync))
+        _sync(context, definition, keys, request)
 
     return refresh
+
+
+def _resend(definition: ConnectionDefinition, keys: _Keys) -> dg.OpDefinition:
+    @dg.op(name=f"{definition.connection.name}_retry_rejected", required_resource_keys=set(keys))
+    def retry_rejected(context: dg.OpExecutionContext, config: ResendConfig) -> None:
+        request = SyncRequest(
+            config.streams or None, catalog=definition.catalog, retries_unknown=config.unknown, retries_rejected=True
+        )
+        _sync(context, definition, keys, request)
+
+    return retry_rejected
+
+
+def _sync(context: dg.OpExecutionContext, definition: ConnectionDefinition, keys: _Keys, request: SyncRequest) -> None:
+    connector = getattr(context.resources, keys.connector)
+    with failing_the_step():
+        tables = _tables(context, keys, definition.connection.name)
+
+    def sync(cancel: Event, listener: CommitListener) -> SyncReport:
+        options = RunOptions(
+            cancel, commit_listener=listener, run_id=context.run_id, lease_wait_seconds=connector.lease_wait_seconds
+        )
+        with opened_engine(connector, tables, partial(run_deployment, context)) as engine:
+            return sync_connection(engine, definition.connection, request, options)
+
+    _run_to_end(context, definition, BackgroundSync(sync))
 
 
 def _care(name: str, keys: _Keys) -> dg.OpDefinition:
@@ -310,6 +339,10 @@ def _run_to_end(
     if message.report is not None:
         for name, stream in message.report.streams.items():
             context.log.info(f"{name}: {stream.status.value}, {stream.committed} rows in {stream.table}")
+            if stream.resent is not None:
+                context.log.info(f"{name}: {resent_text(stream.resent)}")
+        for warning in message.report.warnings:
+            context.log.warning(warning)
         fail_if_incomplete(message.report)
 
 

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pytest
 
-from dagster_airbyte_proto import Connection, build_connector_assets
+from dagster_airbyte_proto import Connection, ConnectorResource, build_connection_jobs, build_connector_assets
 from dagster_airbyte_proto.connection import StreamOptions
 from tests.dagster_defs.conftest import OpenRuns
+from tests.dagster_defs.support.folder_shop import FolderIOManager
 from tests.dagster_defs.support.partition_runs import KEYS, offer, positions, prepared, run
+from tests.dagster_defs.support.shop_runs import Run
+from tests.sync.relay.test_resend import kept_names, rows_of, shop_that_takes, take
 from tests.sync.shop import Shop
 from tests.sync.test_sync import two
 
@@ -62,3 +66,27 @@ def test_a_backfill_relays_one_partition_after_the_other(
     offer(place, KEYS[0], two(2, 2))
     assert run(quick_folder, dagster_instance, KEYS[0]).succeeded
     assert _received(out)[6:] == [0, 1]
+
+
+def test_a_job_sends_rejected_records_again(quick_folder: Path, dagster_instance: dg.DagsterInstance) -> None:
+    pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
+    shop = shop_that_takes(quick_folder, 5)
+    shop.modes = {"users": {"read": "incremental", "write": "append_dedup"}}
+    shop.sync_of(rows_of("short", "longer"))
+    assert kept_names(shop) == ["longer"]
+    take(shop, 20)
+    shop.offer(rows_of("short", "longer", "new"))
+    connection = Connection.from_file(shop.connection_file)
+    jobs = build_connection_jobs(connection, assets=build_connector_assets(connection))
+    [job] = [each for each in jobs if each.name == "retry_rejected_shop"]
+    resources = {
+        "connector": ConnectorResource(home=str(shop.home)),
+        "io_manager": FolderIOManager(warehouse=str(shop.home / "warehouse")),
+    }
+    made = dg.Definitions(jobs=[job], resources=resources).resolve_job_def(job.name)
+    config = {"ops": {"shop_retry_rejected": {"config": {"streams": ["users"], "unknown": False}}}}
+    result = made.execute_in_process(run_config=config, instance=dagster_instance, raise_on_error=False)
+    assert result.success, Run(dagster_instance, result.run_id).failures
+    assert Run(dagster_instance, result.run_id).materialized == ["users"]
+    assert [row["name"] for row in shop.received("users")] == ["short", "longer", "new"]
+    assert kept_names(shop) == []
