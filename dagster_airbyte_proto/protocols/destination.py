@@ -74,6 +74,13 @@ class PushedStream(NamedTuple):
     columns: tuple[StreamColumn, ...] = ()
     cursor: str | None = None
 
+    @property
+    def declared_cursor(self) -> tuple[str, ...]:
+        """The cursor, if the schema declares its field: a destination that orders rows by it looks it up there."""
+        declared = self.json_schema.get("properties")
+        is_declared = self.cursor is not None and isinstance(declared, Mapping) and self.cursor in declared
+        return (self.cursor,) if self.cursor is not None and is_declared else ()
+
 
 class WriteRequest(NamedTuple):
     """A request to write one stream.

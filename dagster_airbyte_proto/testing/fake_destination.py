@@ -10,6 +10,7 @@ The config says how:
 - `lags`: it takes so many seconds for each record.
 - `miscounts`: the `destinationStats` of each state say that one record was read.
 - `rejects`: records whose field `bad` is true are counted in `destinationStats` and not written.
+- `shows_catalog`: the file gets the configured stream of each process as a message.
 - `operations`: the catalog that it answers `discover` with. Without them it knows no such command.
 - `rotates`: a number, which each process writes back one greater, by a message or into its config file.
 - `drains`: at SIGTERM it writes what it has, sends the last state and ends.
@@ -46,8 +47,11 @@ def main(arguments: list[str]) -> None:
         config = json.loads(config_file.read_text())
         if "rotates" in config:
             _rotate(config_file, {**config, "rotates": config["rotates"] + 1}, is_singer="write" not in arguments)
-        generation = _replacing_generation(arguments) if "write" in arguments else None
-        _Destination(config, is_singer="write" not in arguments, generation=generation).run(sys.stdin)
+        [stream] = _configured_streams(arguments) if "write" in arguments else [None]
+        destination = _Destination(config, is_singer=stream is None, generation=_replacing_generation(stream))
+        if config.get("shows_catalog"):
+            destination.show({"type": "CONFIGURED_STREAM", "stream": stream})
+        destination.run(sys.stdin)
 
 
 class _Destination:
@@ -80,6 +84,9 @@ class _Destination:
             error = {"message": "it cannot go on", "failure_type": self._config["fails"]}
             _say({"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.0, "error": error}})
             sys.exit(self._config.get("exit_code", 1))
+
+    def show(self, message: dict[str, Any]) -> None:
+        self._wait({"message": message}, message)
 
     def _drain(self, *_: object) -> None:
         self._flush(self._states[-1:])
@@ -161,11 +168,15 @@ class _Destination:
             )
 
 
-def _replacing_generation(arguments: list[str]) -> int | None:
-    """The generation of the catalog's stream, if it replaces those before."""
-    [stream] = json.loads(Path(arguments[arguments.index("--catalog") + 1]).read_text())["streams"]
-    generation: int = stream["generation_id"]
-    return generation if generation and stream["minimum_generation_id"] == generation else None
+def _configured_streams(arguments: list[str]) -> list[dict[str, Any]]:
+    streams: list[dict[str, Any]] = json.loads(Path(arguments[arguments.index("--catalog") + 1]).read_text())["streams"]
+    return streams
+
+
+def _replacing_generation(stream: dict[str, Any] | None) -> int | None:
+    """The generation of a configured stream, if it replaces those before."""
+    generation: int = stream["generation_id"] if stream is not None else 0
+    return generation if stream and generation and stream["minimum_generation_id"] == generation else None
 
 
 def _rotate(file: Path, config: dict[str, Any], *, is_singer: bool) -> None:

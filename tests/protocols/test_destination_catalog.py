@@ -1,6 +1,7 @@
 """The catalog of an Airbyte destination: objects, modes and matching keys, and the streams that fit none."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -84,5 +85,27 @@ def test_a_stream_fits_an_object(name: str, mode: PushMode, keys: tuple[str, ...
 def test_the_configured_stream_names_its_object() -> None:
     for has_object in (True, False):
         stream = PushedStream(StreamId.of("contacts"), {}, PushMode.UPDATE, ("id",), has_object=has_object)
-        catalog = json.loads(AirbyteDestination().write(WriteRequest({}, stream, 1)).files["catalog.json"])
-        assert catalog["streams"][0].get("destination_object_name") == ("contacts" if has_object else None)
+        assert _configured(stream).get("destination_object_name") == ("contacts" if has_object else None)
+
+
+@pytest.mark.parametrize(
+    ("cursor", "schema", "configured"),
+    [
+        ("at", {"properties": {"at": {}}}, ["at"]),
+        ("at", {"properties": {"id": {}}}, []),
+        ("at", {"properties": True}, []),
+        ("at", {}, []),
+        (None, {"properties": {"at": {}}}, []),
+    ],
+)
+def test_the_configured_stream_has_its_key_and_the_cursor_that_its_schema_declares(
+    cursor: str | None, schema: dict[str, Any], configured: list[str]
+) -> None:
+    found = _configured(PushedStream(StreamId.of("users"), schema, PushMode.UPSERT, ("id",), cursor=cursor))
+    assert (found["cursor_field"], found["stream"].get("default_cursor_field", [])) == (configured, configured)
+    assert (found["primary_key"], found["stream"]["source_defined_primary_key"]) == ([["id"]], [["id"]])
+
+
+def _configured(stream: PushedStream) -> dict[str, Any]:
+    [found] = json.loads(AirbyteDestination().write(WriteRequest({}, stream, 1)).files["catalog.json"])["streams"]
+    return dict(found)

@@ -190,13 +190,14 @@ def _sync_modes(spec: SpecEvent) -> list[object]:
 def _configured_catalog(request: WriteRequest) -> bytes:
     stream = request.stream
     replaces = stream.mode is PushMode.OVERWRITE
-    keys = [[key] for key in stream.keys]
+    keys, cursor = [[key] for key in stream.keys], list(stream.declared_cursor)
     described = {
         "name": stream.id.name,
         **({"namespace": stream.id.namespace} if stream.id.namespace else {}),
         "json_schema": stream.json_schema,
         "supported_sync_modes": ["full_refresh", "incremental"],
         "source_defined_primary_key": keys,
+        **({"default_cursor_field": cursor} if cursor else {}),
     }
     configured = {
         "stream": described,
@@ -204,7 +205,7 @@ def _configured_catalog(request: WriteRequest) -> bytes:
         "destination_sync_mode": _WIRE_MODES[stream.mode],
         **({"destination_object_name": stream.id.name} if stream.has_object else {}),
         "primary_key": keys,
-        "cursor_field": [],
+        "cursor_field": cursor,
         "generation_id": stream.generation_id,
         "minimum_generation_id": stream.generation_id if replaces else 0,
         "sync_id": request.sync_id,

@@ -107,15 +107,13 @@ class SingerTarget:
 
     def opening_lines(self, request: WriteRequest) -> bytes:
         stream = request.stream
-        declared = stream.json_schema.get("properties")
-        has_cursor = isinstance(declared, Mapping) and stream.cursor in declared
         return _line(
             {
                 "type": "SCHEMA",
                 "stream": stream.id.name,
                 "schema": stream.json_schema,
                 "key_properties": [] if stream.mode is PushMode.APPEND else list(stream.keys),
-                "bookmark_properties": [stream.cursor] if has_cursor else [],
+                "bookmark_properties": list(stream.declared_cursor),
             }
         )
 

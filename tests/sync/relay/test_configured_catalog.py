@@ -1,0 +1,40 @@
+"""The configured catalog that an Airbyte destination gets with the records of a relay, or of a push."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.sync.report import SyncStatus
+from tests.sync.push.pushed_table import PushedTable, person
+from tests.sync.relay.relayed_shop import RelayedShop
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+@pytest.mark.parametrize(
+    ("modes", "cursor"),
+    [({}, ["updated_at"]), ({"rename_columns": {"updated_at": "at", "id": "n"}}, ["at"])],
+)
+def test_a_relayed_stream_has_its_cursor_and_key(
+    quick_folder: Path, protocol: str, modes: dict[str, Any], cursor: list[str]
+) -> None:
+    shop = RelayedShop(quick_folder, protocol=protocol, max_bytes=1 << 20)
+    shop.to["shows_catalog"] = True
+    shop.modes = {"users": {"write": "append_dedup", **modes}}
+    report = shop.sync_of({"streams": {"users": {"records": 2}}})
+    assert report.status is SyncStatus.COMPLETE, report
+    [message] = shop.messages("CONFIGURED_STREAM")
+    configured = message["stream"]
+    assert configured["cursor_field"] == cursor
+    assert configured["primary_key"] == [["n" if modes else "id"]]
+
+
+@pytest.mark.parametrize(("push", "cursor"), [({"changes": "cursor", "cursor": "score"}, ["score"]), ({}, [])])
+def test_a_pushed_stream_has_its_cursor_and_key(quick_folder: Path, push: dict[str, Any], cursor: list[str]) -> None:
+    table = PushedTable(quick_folder)
+    table.push |= push
+    table.config["shows_catalog"] = True
+    table.fill([person(1)])
+    assert table.contacts().status == "complete"
+    [message] = [each for each in table.messages() if each["type"] == "CONFIGURED_STREAM"]
+    assert (message["stream"]["cursor_field"], message["stream"]["primary_key"]) == (cursor, [["id"]])
