@@ -7,7 +7,7 @@ import pytest
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol, Echo, PushedStream, SentPosition
-from dagster_airbyte_proto.protocols.events import PlainLine
+from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, PlainLine, StateEvent, UnknownEvent
 from dagster_airbyte_proto.protocols.lookup import destination_protocol
 
 STREAM = PushedStream(StreamId.of("people", "shop"), {"type": "object"}, PushMode.UPSERT, ("id",))
@@ -61,6 +61,33 @@ def test_a_state_is_known_again_in_each_form(name: str) -> None:
 def test_a_target_may_print_objects_that_are_no_states(line: str, is_state: bool) -> None:
     found = destination_protocol("singer").reply(line.encode())
     assert found == (Echo(None) if is_state else PlainLine(line.encode()))
+
+
+_OURS = '{"stream_descriptor":{"name":"people"},"stream_state":{"plan":"p","rows":7}}'
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('{"type":"STREAM","stream":{"stream_descriptor":{"name":"a"}}}', Echo(None)),
+        ('{"type":"GLOBAL","global":{"stream_states":[]},"id":3}', Echo(None)),
+        ('{"type":"LEGACY","data":{"at":1}}', Echo(None)),
+        ('{"type":"STATE","state":{"data":{"at":1}}}', Echo(None)),
+        (f'{{"type":"STATE","state":{{"state_type":"STREAM","stream":{_OURS}}}}}', Echo(SentPosition("p", 7))),
+        ('{"level":"info","message":"3 rows","stream":"people"}', PlainLine),
+        ('{"level":"info","stream":{"name":"people"},"data":{"rows":3}}', PlainLine),
+        ('{"global":{"rows":3}}', PlainLine),
+        ('{"type":"STREAM","stream":"people"}', UnknownEvent),
+        ('{"type":["STREAM"],"stream":{}}', PlainLine),
+        ('{"type":"STATE","state":{"type":"GLOBAL","stream":{}}}', StateEvent),
+        ('{"type":"LOG","log":{"level":"INFO","message":"3 rows"},"stream":"people"}', LogEvent),
+        (f'{{"type":"LOG","log":{{"level":"INFO","message":"got a state"}},"stream":{_OURS}}}', LogEvent),
+        ('{"type":"TRACE","trace":{"type":"ERROR","error":{"message":"full"}},"data":{}}', ErrorEvent),
+    ],
+)
+def test_json_of_an_airbyte_destination_is_a_state_by_its_form(line: str, found: Echo | type[object]) -> None:
+    reply = destination_protocol("airbyte").reply(line.encode())
+    assert reply == found if isinstance(found, Echo) else type(reply) is found
 
 
 def test_rejected_records_are_counted() -> None:

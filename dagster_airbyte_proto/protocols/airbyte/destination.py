@@ -1,7 +1,7 @@
 """The destination side of the Airbyte protocol.
 
 1. Destinations were seen to echo a state enveloped or bare, with or without its id and statistics, each at once or the
-   last one at their end, and twice. `reply` reads all of these.
+   last one at their end, and twice. `reply` reads all of these, and takes no other JSON for a state.
 2. A removed row is its key with `_ab_cdc_deleted_at`, in the mode `append_dedup`.
 3. Destinations that write to objects of a service list them by `discover`: object, mode, the keys by which it finds
    a row, and the schema of its rows. The configured stream then names its object, which here has the stream's name.
@@ -55,6 +55,7 @@ _WIRE_MODES = {
 }
 
 
+_STATE_MEMBERS = {"STREAM": "stream", "GLOBAL": "global", "LEGACY": "data"}
 _MAX_NAMES = 20
 _SOURCE_PAGE = "/integrations/sources/"
 
@@ -176,8 +177,9 @@ class AirbyteDestination:
             return airbyte_messages.event(line)
         if not isinstance(message, dict):
             return airbyte_messages.event(line)
-        state = message.get("state") if message.get("type") == "STATE" else message
-        if not isinstance(state, dict) or not ({"stream", "global", "data"} & state.keys()):
+        is_enveloped = message.get("type") == "STATE"
+        state = message.get("state") if is_enveloped else message
+        if not isinstance(state, dict) or not _is_state(state, is_enveloped=is_enveloped):
             return airbyte_messages.event(line)
         return Echo(_position(state), _count(state, "recordCount"), _count(state, "rejectedRecordCount"))
 
@@ -243,6 +245,16 @@ def _listed(names: Iterable[str]) -> str:
 
 def _descriptor(stream: StreamId) -> Mapping[str, str]:
     return {"name": stream.name} | ({"namespace": stream.namespace} if stream.namespace else {})
+
+
+def _is_state(state: Mapping[str, Any], *, is_enveloped: bool) -> bool:
+    """True for the forms in which states come back. Logs in JSON, and messages of other types, may have members of the
+    same names: a bare object of no type is a state only if it is one of ours."""
+    kind = state.get("type", state.get("state_type"))
+    members_of_kind = [member for name, member in _STATE_MEMBERS.items() if kind in (None, name)]
+    if kind is None and not is_enveloped:
+        return _position(state) is not None
+    return any(isinstance(state.get(member), dict) for member in members_of_kind)
 
 
 def _position(state: Mapping[str, Any]) -> SentPosition | None:
