@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
-from dagster_airbyte_proto.checkpoints.store import LandedTable
-from dagster_airbyte_proto.model import REPLACING, ReadMode, State, StateScope, StreamId, WriteMode
+from dagster_airbyte_proto.checkpoints.store import LandedTable, StateStore
+from dagster_airbyte_proto.model import REPLACING, PlannedStream, ReadMode, State, StateScope, StreamId, WriteMode
 from dagster_airbyte_proto.protocols.rapidbyte.changes import sends_changes
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader, LoadSteps, LoadThresholds
@@ -58,7 +58,9 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     assign_generations(runs, plan.fingerprints, plan.continued, context.connection)
     landed = context.store.landed_tables(context.connection, partition=context.request.partition)
     remembered = {
-        stream: _remembered(run, landed.get(stream)) for stream, run in runs.items() if not replaces_table(run.planned)
+        stream: _remembered(context.store, run, landed.get(stream))
+        for stream, run in runs.items()
+        if not replaces_table(run.planned)
     }
     targets = TargetTables(context.engine, plan.specs, context.lease, context.options.cancel, remembered)
     _keep_prepared_tables_closed(context, runs, targets)
@@ -99,17 +101,25 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     return PreparedSync(runs, targets, stage, ledger, loader, schema_updates, warnings)
 
 
-def _remembered(run: StreamRun, landed: LandedTable | None) -> LandedTable | None:
+def _remembered(store: StateStore, run: StreamRun, landed: LandedTable | None) -> LandedTable | None:
     """The last load of a stream, if something depends on it: a state, or rows that this sync would append again, or
     that it would leave there where the source has deleted them."""
     if landed is None or run.state_before:
         return landed
     appends_all = run.planned.read is ReadMode.INCREMENTAL and run.planned.write is WriteMode.APPEND
-    was_replaced = not landed.is_covered and landed.write in REPLACING
-    # Changes say nothing of what was deleted before the first of them. A refresh of them deduplicates, other than a
-    # stream that is read whole, so that a source without a checkpoint to send is not refused for ever.
-    leaves_deleted = sends_changes(run.planned) and landed.write is WriteMode.OVERWRITE
-    return landed if was_replaced and (appends_all or leaves_deleted) else None
+    if landed.is_covered or landed.write is WriteMode.APPEND:
+        return None
+    was_replaced = landed.write in REPLACING
+    return landed if (was_replaced and appends_all) or _leaves_deleted(store, run.planned, landed) else None
+
+
+def _leaves_deleted(store: StateStore, planned: PlannedStream, landed: LandedTable) -> bool:
+    """True if the stream is read by its changes now, and was read whole before. Changes say nothing of what was deleted
+    before the first of them. A refresh of changes reads no stream whole: a source that sends no checkpoint with it is
+    not refused for ever."""
+    logged = store.load(landed.load_id) if sends_changes(planned) else None
+    parts = logged.load.parts if logged is not None else ()
+    return any(part.read_whole for part in parts if part.stream == planned.id)
 
 
 def _keep_prepared_tables_closed(

@@ -156,9 +156,10 @@ def test_after_a_kill_each_change_is_there_once(place: Place, point: str, tmp_pa
     assert (_table(place), _lsn(place)) == (_LANDED, "0/20")
 
 
-def test_changes_on_top_of_rows_that_were_read_whole_are_refused(place: Place) -> None:
+@pytest.mark.parametrize("write", ["overwrite", "overwrite_dedup", "append_dedup"])
+def test_changes_on_top_of_rows_that_were_read_whole_are_refused(place: Place, write: str) -> None:
     stream = {"supported_sync_modes": ["cdc"]}
-    place.json("sync", _connect(place, stream=stream, users={"read": "full_refresh"}))
+    place.json("sync", _connect(place, stream=stream, users={"read": "full_refresh", "write": write}))
     file = _connect(place, f"ipc first;{_position('0/10')}", {}, stream=stream, first=_changes(_FIRST[:2]))
     assert "those deleted since then would stay" in place.json("sync", file, code=1)["streams"]["users"]["error"]
     assert _table(place) == {1: "a", 2: "b", 3: "c"}
