@@ -15,6 +15,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
+from dagster_airbyte_proto.tables.sql_names import qualified
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,6 +140,13 @@ class SupportsConnect(Protocol):
     def connect_abilities(self) -> Abilities:
         """The abilities of its tables on such a session."""
         ...
+
+
+def sql_name(found: Format[Any], settings: "SparkSettings", name: TableName) -> str:
+    """Returns a table's name in SQL: that of its folder where the catalog of its format does not take its own."""
+    if isinstance(found, SupportsLoadQueries):
+        return found.sql_name(settings, name)
+    return qualified(settings.catalog, name)
 
 
 def abilities_on(found: Format[Any], settings: "SparkSettings") -> Abilities:

@@ -10,6 +10,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.column_schema import code_ve
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import discover_remedy
 from dagster_airbyte_proto.model import PlannedStream, Stream, TableName
 from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.tables.sql_names import qualified
 from dagster_airbyte_proto.transforms.transform_choice import transform_text
 
 TableFormat = Literal["iceberg", "delta", "parquet"]
@@ -43,7 +44,7 @@ class StreamTranslatorData:
     @property
     def table_name(self) -> str:
         """The table's name in SQL."""
-        return f"{self.spark_catalog}.{self.table}"
+        return qualified(self.spark_catalog, self.table)
 
 
 class StreamTranslator:

@@ -29,10 +29,11 @@ from dagster_airbyte_proto.tables.formats import (
     SupportsSnapshotReads,
     check_works_on,
     find_format,
+    sql_name,
 )
 from dagster_airbyte_proto.tables.remote_sessions import REMOTE, is_remote
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from dagster_airbyte_proto.tables.sql_names import qualified
+from dagster_airbyte_proto.tables.sql_names import qualified, quoted
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 if TYPE_CHECKING:
@@ -131,8 +132,10 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         return str(rows[0][0]) if rows else None
 
     def sql_name(self, table: TableName) -> str:
-        """The table's full name in SQL."""
-        return qualified(self.catalog_name, table)
+        """The table's full name in SQL, by which the session of these tables finds it."""
+        own = getattr(self.spark, "settings", None)
+        settings = own if isinstance(own, SparkSettings) else SparkSettings("")
+        return sql_name(self._format, settings._replace(catalog=self.catalog_name), table)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         if isinstance(obj, CommittedStream) and obj.is_relayed:
@@ -151,7 +154,9 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         parts = self._table_parts(_upstream_metadata(context), context.asset_key)
         kind = annotated_kind(context.dagster_type, of=".".join(parts))
         self._register_tables()
-        return from_spark(frames.read_table(self._session(parts[0]), parts, self._selection(context)), kind)
+        is_own = len(parts) == 3 and parts[0] == self.catalog_name
+        table = self.sql_name(TableName(*parts[1:])) if is_own else ".".join(map(quoted, parts))
+        return from_spark(frames.read_table(self._session(parts[0]), table, self._selection(context)), kind)
 
     def _session(self, catalog: str) -> Any:
         from dagster_airbyte_proto.tables.spark import frames

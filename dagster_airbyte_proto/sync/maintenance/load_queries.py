@@ -8,7 +8,7 @@ from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, META
 from dagster_airbyte_proto.settings import CatalogSettings
 from dagster_airbyte_proto.sync.commit.rejected_rows import LOAD_ID, NAMESPACE
 from dagster_airbyte_proto.sync.push.delivered_table import NAMESPACE as PUSHES
-from dagster_airbyte_proto.tables.formats import LoadQuery, SupportsLoadQueries, find_format
+from dagster_airbyte_proto.tables.formats import LoadQuery, SupportsLoadQueries, find_format, sql_name
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.sql_names import quoted, text_literal
 
@@ -27,7 +27,7 @@ def load_queries(load: Load, catalog: CatalogSettings) -> Mapping[StreamId, Sequ
     # What a relay delivers is in no table, and has no identity of one.
     parts = [part for part in load.parts if part.table_id]
     spark = SparkSettings(catalog.warehouse, catalog.name)
-    return {part.stream: tuple(_queries(load, part, found, found.sql_name(spark, part.table))) for part in parts}
+    return {part.stream: tuple(_queries(load, part, found, sql_name(found, spark, part.table))) for part in parts}
 
 
 def _queries(load: Load, part: StagedRows, of_format: SupportsLoadQueries, table: str) -> Iterator[LoadQuery]:

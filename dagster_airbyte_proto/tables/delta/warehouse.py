@@ -40,6 +40,11 @@ def by_folder(location: str) -> str:
     return f"delta.{quoted(location)}"
 
 
+def is_by_folder(table: str) -> bool:
+    """True for such a name."""
+    return re.fullmatch(r"delta\.`[^`]*/.*`", table) is not None
+
+
 def is_catalog_name(name: TableName) -> bool:
     """True for a plain name: the session catalog takes no other one."""
     return all(_CATALOG_NAME.fullmatch(part) for part in name)

@@ -18,6 +18,7 @@ from pyspark.sql.types import NullType, StringType, StructField
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.delta.warehouse import is_by_folder
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG
 from dagster_airbyte_proto.tables.iceberg.log import Snapshot
 from dagster_airbyte_proto.tables.remote_sessions import is_remote
@@ -93,12 +94,11 @@ def open_catalog(session: Callable[[], SparkSession], catalog: str) -> SparkSess
     return found
 
 
-def read_table(session: SparkSession, parts: Sequence[str], wanted: TableSelection) -> DataFrame:
-    """Returns a table, named in full, as a frame that reads no more than is wanted.
+def read_table(session: SparkSession, table: str, wanted: TableSelection) -> DataFrame:
+    """Returns a table, by its name in SQL, as a frame that reads no more than is wanted.
 
     Raises ConfigError for a table, column or snapshot that is not there.
     """
-    table = ".".join(quoted(part) for part in parts)
     frame = _table(session, table, wanted.snapshot_id)
     if wanted.slices is not None:
         field = _fields(frame, table, [wanted.slices.column])[0]
@@ -153,8 +153,9 @@ def _commit(frame: DataFrame, table: str, load: FrameLoad) -> None:
 def _table(session: SparkSession, table: str, snapshot_id: str | None) -> DataFrame:
     reader = session.read.option("versionAsOf", snapshot_id) if snapshot_id else session.read
     try:
-        # The session may know the table as it was before another process wrote to it.
-        session.catalog.refreshTable(table)
+        # The session may know the table as it was before another process wrote to it. Of Delta's folders it knows none.
+        if not is_by_folder(table):
+            session.catalog.refreshTable(table)
         frame = reader.table(table)
         # On Spark Connect a frame is looked at only when something of it is needed.
         _ = frame.schema

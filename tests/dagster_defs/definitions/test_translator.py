@@ -160,3 +160,5 @@ def test_the_tables_format_is_a_kind_and_brings_its_catalog(tmp_path: Path) -> N
     [users] = _translated(connection(), StreamTranslator(), home=tmp_path, table_format="delta")
     assert users.kinds == {"airbyte", "spark", "delta"}
     assert users.metadata["dagster/table_name"] == "spark_catalog.shop.users"
+    [users] = _specs(tmp_path, USERS, destination={"namespace": "online-shop"})
+    assert users.metadata["dagster/table_name"] == "lake.`online-shop`.users"

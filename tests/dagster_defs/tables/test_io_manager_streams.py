@@ -118,19 +118,27 @@ def test_a_terminate_while_rows_are_confirmed_is_not_retried(io: SparkTableIOMan
     assert len(begun) == 1
 
 
-@pytest.mark.parametrize("form", ["delta", "parquet"])
+@pytest.mark.parametrize(
+    ("form", "namespace"),
+    # The session catalog, which Delta uses, takes no name with a dash.
+    [("delta", "{}"), ("parquet", "{}"), ("delta", "online-shop-{}")],
+    ids=["delta", "parquet", "delta-by-folder"],
+)
 def test_streams_of_the_other_formats_are_kept_and_read_by_name_and_frames_are_refused(
-    spark: SparkSession, spark_settings: SparkSettings, tmp_path: Path, place: str, form: str
+    spark: SparkSession, spark_settings: SparkSettings, tmp_path: Path, place: str, form: str, namespace: str
 ) -> None:
+    place = namespace.format(place)
     resource = SparkSessionResource(format=form, warehouse=str(tmp_path), spark_config=dict(spark_settings.config))
     io = SparkTableIOManager(spark=resource)
     opened, target = _prepared(io, place)
     load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
     [event] = run(io, _stream(place, lambda: _delivered(target, load))).asset_materializations_for_node("streams")
     assert event.metadata["dagster/row_count"].value == 2
-    assert event.metadata[TABLE_NAME].value == f"spark_catalog.{place}.users"
-    # As a process finds it that has only the files.
-    spark.sql(f"drop table if exists spark_catalog.{place}.users")
+    table = f"spark_catalog.{place}.users" if namespace == "{}" else f"delta.`{tmp_path}/{place}/users`"
+    assert event.metadata[TABLE_NAME].value == opened.sql_name(target.name) == table
+    if namespace == "{}":
+        # As a process finds it that has only the files.
+        spark.sql(f"drop table if exists {table}")
     seen: list[pa.Table] = []
 
     @dg.asset(key=[place, "names"], ins={"users": dg.AssetIn([place, "users"], metadata={"columns": ["name"]})})
