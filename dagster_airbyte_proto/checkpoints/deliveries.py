@@ -4,8 +4,8 @@
 - A position is acknowledged together with the rows that were rejected before it, in one transaction.
 - A position only grows, except where `begin_delivery` sets it back.
 - Whoever changes the state of a stream by hand, or rolls it back, has its plan forgotten.
-- A push has a table for its rejected rows. A relay has none, so the store keeps the records that its destination
-  rejected: the newest of each stream, within limits, because nothing else limits them.
+- A push has a table for its rejected rows. A relay has none, so the store keeps the records that its destination or
+  its source rejected: the newest of each stream, within limits, because nothing else limits them.
 - A load that sends such records again takes them over when it is announced. Each leaves with the transaction that
   acknowledges it; one that is rejected again stays, with its new reason.
 """
@@ -30,7 +30,10 @@ LONGEST_KEPT_REASON: Final = 1000
 
 class RejectedContent(NamedTuple):
     """A rejected row of a relay, and the record that it is. A record that is too long is None. One that is not
-    `sendable` is text for people: JSON has no form for it."""
+    `sendable` is text for people: JSON has no form for it, or the source rejected it.
+
+    What the source rejected is no row of the plan: it has a place below 0.
+    """
 
     row: RejectedRow
     record: str | None
@@ -38,7 +41,7 @@ class RejectedContent(NamedTuple):
 
 
 class KeptRejection(NamedTuple):
-    """A record that the destination of a relay rejected, with the load that it came in."""
+    """A record that the destination of a relay, or its source, rejected, with the load that it came in."""
 
     stream: StreamId
     load_id: str
@@ -46,6 +49,11 @@ class KeptRejection(NamedTuple):
     record: str | None
     rejected_at: datetime
     sendable: bool = True
+
+    @property
+    def is_of_source(self) -> bool:
+        """True if the source rejected it. It was not to be sent, so nothing here can send it again."""
+        return self.row.row < 0
 
 
 class AcknowledgedRows(NamedTuple):

@@ -20,6 +20,7 @@ class FileContent(StrEnum):
     ROWS = "rows"
     EQUALITY_DELETES = "equality_deletes"
     POSITION_DELETES = "position_deletes"
+    REJECTED_RECORDS = "rejected_records"
 
 
 class StagedFile(msgspec.Struct, frozen=True):

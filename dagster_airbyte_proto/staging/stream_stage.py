@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.loads.bounded_counts import add_stream_counts
@@ -30,6 +31,7 @@ from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.arrow.batch_policy import BatchPolicy
 from dagster_airbyte_proto.staging.files.open_part import OpenPart, SourceRejection
+from dagster_airbyte_proto.staging.files.rejections_file import stage_rejections
 from dagster_airbyte_proto.staging.files.stream_files import StreamFiles
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.staging.lines.demux import Lines
@@ -223,6 +225,9 @@ class StreamStage:
         sources = tuple(self._sources[: self._marked_sources])
         staged = self._marked_part.finish(late_rows, sources, follows_on_branch=follows_on_branch)
         self._cut_rejected = self._marked_part.rejected_records
+        if self._cut_rejected and self._stream_files.planned.relay is not None:
+            file = stage_rejections(self._stream_files, self.take_rejected())
+            staged = msgspec.structs.replace(staged, files=(*staged.files, file))
         del self._sources[: self._marked_sources]
         self._marked_part = None
         self._marked_record_bytes = self._marked_sources = 0

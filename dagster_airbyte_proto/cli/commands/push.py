@@ -127,7 +127,8 @@ def _rejected_of_relay(call: Call, name: str) -> Answer:
     with call.engine() as engine:
         for each in engine.store.kept_rejections(name):
             found = {"row": each.record, "reason": each.row.reason, "rejected_at": each.rejected_at.isoformat()}
-            value.setdefault(str(each.stream), []).append({**found, "load_id": each.load_id})
+            by = "source" if each.is_of_source else "destination"
+            value.setdefault(str(each.stream), []).append({**found, "load_id": each.load_id, "rejected_by": by})
     return _list_of_rejected(name, value)
 
 
@@ -136,7 +137,8 @@ def _list_of_rejected(connection: str, value: dict[str, list[dict[str, Any]]]) -
     for name, found in value.items():
         parts.append(f"{name}: {counted(len(found), 'row')} rejected")
         if found:
-            shown = ["reason", "rejected_at", "row"]
+            has_both_ends = any(each.get("rejected_by") == "source" for each in found)
+            shown = ["reason", "rejected_at", *(["rejected_by"] if has_both_ends else []), "row"]
             parts.append(Grid(shown, [[each[column] for column in shown] for each in found]))
     return Answer({"connection": connection, "rejected": value}, tuple(parts or ["no row is rejected"]))
 

@@ -107,7 +107,7 @@ class BatchPolicy:
             raise ConnectorError(
                 "reading its records",
                 f"the connector rejected one: {reason}",
-                remedy="With on_error: reject, such records are counted, and kept in a table of their own.",
+                remedy="With on_error: reject, such records are counted and kept.",
                 stream=self._stream,
             )
 

@@ -87,6 +87,10 @@ class StreamFiles:
         keys = pa.schema([field_named(schema, key) for key in self.columns.keys])
         return self._new("keys", keys, FileContent.EQUALITY_DELETES)
 
+    def new_rejections(self, schema: pa.Schema) -> OpenFile:
+        """Opens a file of the records that the source rejected."""
+        return self._new("rejected", schema, FileContent.REJECTED_RECORDS)
+
     def remove_staged(self, file: StagedFile) -> None:
         """Deletes a closed file."""
         folder = self._folder

@@ -34,7 +34,9 @@ def replaced_by(plan: RelayPlan, kept: Sequence[KeptRejection]) -> list[KeptReje
     keys = plan.formed[0].form.target.keys
     if plan.plan.mode is not PushMode.UPSERT or not kept or not keys:
         return []
-    found = [(each, key_of_record(each.record, keys)) for each in kept if each.record is not None]
+    found = [
+        (each, key_of_record(each.record, keys)) for each in kept if each.record is not None and not each.is_of_source
+    ]
     newer = last_rows(plan, {key for _, key in found if key is not None})
     return [each for each, key in found if key in newer]
 

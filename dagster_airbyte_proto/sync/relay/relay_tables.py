@@ -4,8 +4,8 @@
 - A part that the destination does not take fails its stream. Where rows may be at the destination and must not be sent
   twice, the load stays announced instead, and a person decides (`--retry-unknown`, `loads resolve`).
 - The staged files go once all their rows are acknowledged. Before that the store keeps the records that the
-  destination rejected, in the name of the load: so they are there before a state moves, and once, however often a load
-  is gone on with.
+  destination or the source rejected, in the name of the load: so they are there before a state moves, and once, however
+  often a load is gone on with.
 - A load that sends rejected records again (`resend.py`) is delivered as any other. Its records are kept already: those
   that are acknowledged leave with the acknowledgement.
 """
@@ -30,7 +30,7 @@ from dagster_airbyte_proto.errors import (
     StagingError,
     TableError,
 )
-from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
+from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedRows
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow
 from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
@@ -41,7 +41,7 @@ from dagster_airbyte_proto.sync.connector.destination_catalog import offered_ope
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.relay.record_keys import replaced_by
-from dagster_airbyte_proto.sync.relay.rejected_content import NewestRejections, rejected_content
+from dagster_airbyte_proto.sync.relay.rejected_content import rejected_content
 from dagster_airbyte_proto.sync.relay.relay_plan import RelayedTo, RelayPlan, plan_of_part
 from dagster_airbyte_proto.tables.abilities import Abilities
 
@@ -193,24 +193,25 @@ class RelayTables:
         return CommittedRows(part.stream, delivery.plan.plan_id, was_there, rejected=found)
 
     def _keep_rejections(self, part: StagedRows, delivery: Delivery) -> Sequence[RejectedRow]:
-        """Has the store keep the records that the destination rejected so far. Returns their rows."""
+        """Has the store keep the records that the destination rejected so far, and those that the source rejected.
+        Returns the rows of the former: the others have been counted as they came."""
         store, plan = self._context.store, delivery.plan
         rejected = store.rejected_rows(plan)
-        if plan.resends or (not rejected and plan.mode is not PushMode.OVERWRITE):
+        of_source = [file for file in part.files if file.content is FileContent.REJECTED_RECORDS]
+        count = len(rejected) + sum(file.rows for file in of_source)
+        if plan.resends or (not count and plan.mode is not PushMode.OVERWRITE):
             return rejected
         try:
-            content = NewestRejections([], 0)
-            if rejected:
-                content = rejected_content(self._plan(plan.plan_id, part), rejected)
+            content = rejected_content(self._plan(plan.plan_id, part) if rejected else None, rejected, of_source)
         except StagingError as error:
             # An earlier run has removed them once they were kept; or somebody else has.
             if not store.keeps_rejections(plan):
-                text = f"{part.stream}: the {len(rejected):,} rejected records of load {plan.plan_id} are kept nowhere"
+                text = f"{part.stream}: the {count:,} rejected records of load {plan.plan_id} are kept nowhere"
                 self._context.destination.warn(f"{text}: {error}")
             return rejected
         store.keep_rejections(self._context.lease, plan, content.contents)
-        if content.newest < len(rejected):
-            text = f"{part.stream}: of {len(rejected):,} rejected records the last {content.newest:,} are kept"
+        if content.newest < count:
+            text = f"{part.stream}: of {count:,} rejected records the last {content.newest:,} are kept"
             self._context.destination.warn(text)
         return rejected
 

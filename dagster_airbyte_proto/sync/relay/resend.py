@@ -33,6 +33,7 @@ from dagster_airbyte_proto.sync.report import ResentRecords, StreamReport, SyncS
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
 _TOO_LONG = "they are too long: only their reasons are kept"
+_OF_SOURCE = "the source rejected them: they were not to be sent"
 _NO_JSON = "JSON has no form for a value of theirs"
 _MISFIT = "a value or field of theirs does not fit the columns that the stream has now"
 _OLDER = "they are of an older generation, and what the source sends of the newer one takes their place"
@@ -140,6 +141,8 @@ def _sendable(
         fault = of_loads[each.load_id]
         if fault is None and any(changed_at >= each.rejected_at for changed_at in anew):
             fault = _READ_ANEW
+        if each.is_of_source:
+            fault = _OF_SOURCE
         if fault is None and not each.sendable:
             fault = _TOO_LONG if each.record is None else _NO_JSON
         if fault is None:

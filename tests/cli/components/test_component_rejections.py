@@ -1,4 +1,5 @@
-"""Records that a component rejects: counted, and in a table of their own, once, with the load that they belong to."""
+"""Records that a component rejects: counted, and in a table of their own, once, with the load that they belong to. Of a
+relay the state store has them."""
 
 import json
 import signal
@@ -12,6 +13,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.testing import crash_points
 from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
+from tests.cli.components.test_component_relays import to_component
 from tests.cli.components.test_component_syncs import CONFIG, checkpoint, rows_of, table
 from tests.cli.conftest import Place, until
 from tests.support.wasm import guests
@@ -19,7 +21,9 @@ from tests.support.wasm import guests
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.everyday("test_they_are_counted_and_in_their_table")
+pytestmark = pytest.mark.everyday(
+    "test_they_are_counted_and_in_their_table", "test_a_relay_keeps_them_with_their_loads"
+)
 
 _SCRIPT = (
     f'!ipc first;!dlq users {{"id":8}} bad data;!{checkpoint(3)};'
@@ -39,6 +43,17 @@ def _connect(place: Place, script: str = _SCRIPT, stream: dict[str, Any] | None 
 def _rejected(place: Place) -> list[tuple[str, str | None]]:
     rows = FolderTables(place.folder / ".airbyte-proto" / "warehouse").rows(TableName("_rejected", "shop__users"))
     return sorted((row["_reason"], row["_row"]) for row in rows.to_pylist())
+
+
+def _listed(place: Place, file: str) -> list[dict[str, Any]]:
+    """The records that a relay has kept of what its source rejected."""
+    found: list[dict[str, Any]] = place.json("push", "rejected", file)["rejected"].get("users", [])
+    assert {each["rejected_by"] for each in found} <= {"source"}
+    return found
+
+
+def _kept(place: Place, file: str) -> list[tuple[str, str | None]]:
+    return [(each["reason"], each["row"]) for each in _listed(place, file)]
 
 
 def test_they_are_counted_and_in_their_table(place: Place) -> None:
@@ -99,14 +114,38 @@ def test_where_their_table_refuses_them_the_sync_warns_and_goes_on(place: Place)
     assert warning.startswith("the rejected records of stream users are in no table: ")
 
 
-def test_a_relay_only_counts_them(place: Place) -> None:
-    granted = place.folder / "granted"
-    granted.mkdir()
-    (place.folder / "destination.wasm").write_bytes(guests.destination(granted))
-    launch = {"kind": "wasm", "path": "destination.wasm"}
-    to = {"connector": {"protocol": "rapidbyte", "launch": launch}, "config": {"commit_rows": "2"}}
-    users = place.json("sync", _connect(place, to=to))["streams"]["users"]
+def test_a_relay_keeps_them_with_their_loads(place: Place) -> None:
+    file = _connect(place, to=to_component(place))
+    users = place.json("sync", file)["streams"]["users"]
     assert (users["status"], users["committed"], users["rejected"]) == ("complete", 3, 1)
+    place.json("sync", file)
+    assert _kept(place, file) == [("data: bad", '{"id":8}'), ("schema: worse", '{"id":9}'), ("strange: odd", "nothing")]
+    assert len({each["load_id"] for each in _listed(place, file)}) == 2
+    assert "rejected_by" in place.run("push", "rejected", file).out
+    place.json("sync", file, "--refresh")
+    assert _kept(place, file) == [("data: bad", '{"id":8}')]
+
+
+def test_of_a_shaped_stream_a_relay_keeps_the_reasons_alone(place: Place) -> None:
+    # Without a row, too.
+    script = f"dlq users {{}} bad data;{checkpoint(1)}"
+    file = _connect(place, script, to=to_component(place), stream={"select": ["id"]})
+    users = place.json("sync", file)["streams"]["users"]
+    assert (users["emitted"], users["rejected"], users["state"]["id"]) == (1, 1, 1)
+    assert _kept(place, file) == [("data: bad", None)]
+
+
+@pytest.mark.parametrize("point", ["push.sealed:1", "load.committed:1", "load.promoted:1"])
+def test_after_a_kill_a_relay_has_each_once(place: Place, point: str, tmp_path: Path) -> None:
+    Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")
+    stream = {"write": "append_dedup", "primary_key": ["id"]}
+    file = _connect(place, to=to_component(place), stream=stream)
+    log = tmp_path / "points"
+    died = subprocess.run([*crash_points.command(point, log), "sync", file], cwd=place.folder, check=False)
+    assert died.returncode == -signal.SIGKILL, log.read_text()
+    until(lambda: place.run("sync", file, "--json").code == 0)  # The dead run's lease has to run out first.
+    assert _kept(place, file)[0] == ("data: bad", '{"id":8}')
+    assert len(set(_kept(place, file))) == len(_kept(place, file))
 
 
 @pytest.mark.parametrize("point", ["load.announced:1", "table.committed:1", "load.committed:1", "load.promoted:1"])
