@@ -1,6 +1,6 @@
 """The connection file and its model: how such files are read, validated and refused."""
 
-from dagster_airbyte_proto.connection.connection import Connection, Destination, FilledConfig, LoadLimits
+from dagster_airbyte_proto.connection.connection import Connection, Destination, LoadLimits
 from dagster_airbyte_proto.connection.launch import (
     Connector,
     DockerLaunch,
@@ -14,6 +14,7 @@ from dagster_airbyte_proto.connection.launch import (
 )
 from dagster_airbyte_proto.connection.push import ConstantColumn, ExpressionColumn, PushOptions
 from dagster_airbyte_proto.connection.rapidbyte.component_options import WasmLaunch
+from dagster_airbyte_proto.connection.references import FilledConfig
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions
 
 __all__ = [

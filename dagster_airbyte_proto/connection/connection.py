@@ -1,9 +1,8 @@
 """The connection: one YAML file and one model, for the command line, the decorator and the component alike."""
 
-import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -18,7 +17,7 @@ from dagster_airbyte_proto.connection.rapidbyte.component_options import (
     SchemaEvolutionOptions,
     WasmLaunch,
 )
-from dagster_airbyte_proto.connection.references import ReferenceFiller, has_reference
+from dagster_airbyte_proto.connection.references import FilledConfig, KnownSecrets, ReferenceFiller, has_reference
 from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext
 from dagster_airbyte_proto.connection.sizes import Bytes
 from dagster_airbyte_proto.connection.stream_names import streams_named
@@ -77,39 +76,15 @@ class LoadLimits(StrictModel):
     max_state_bytes: Bytes = 16 * 1024 * 1024
 
 
-class FilledConfig(NamedTuple):
-    """The config that the connector gets. `values` are what references were filled with, by `scheme:reference`."""
-
-    config: dict[str, Any]
-    values: Mapping[str, str]
-
-    @property
-    def secrets(self) -> frozenset[str]:
-        return frozenset(self.values.values()) - {""}
-
-    @property
-    def digest(self) -> str:
-        """A hash of the config that does not depend on the order of its keys."""
-        text = json.dumps(self.config, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 class PortableConnection(NamedTuple):
     """A connection on its way to another process: its document as JSON, without secrets, and these by
-    `scheme:reference`."""
+    `scheme:reference`. The files that its connectors are made of do not go with it."""
 
     document: str
     secrets: Mapping[str, str]
 
     def __repr__(self) -> str:
         return f"PortableConnection({self.document!r}, {len(self.secrets)} secrets)"
-
-
-class KnownSecrets(NamedTuple):
-    """The secrets of a config that could be filled, and an error's text for each store of secrets that is down."""
-
-    values: frozenset[str]
-    down: tuple[str, ...] = ()
 
 
 PARTITIONS_AT_ONCE = 4
@@ -158,6 +133,7 @@ class Connection(StrictModel):
     _origin: Path | None = PrivateAttr(default=None)
     _is_relay_destination: bool = PrivateAttr(default=False)
     _known_secrets: Mapping[str, str] | None = PrivateAttr(default=None)
+    _read_file: Callable[[Path], bytes] | None = PrivateAttr(default=None)
 
     @classmethod
     def from_file(cls, path: Path | str) -> Self:
@@ -229,8 +205,17 @@ class Connection(StrictModel):
         """True if it is the `relay_destination` of another: the two share their name."""
         return self._is_relay_destination
 
-    def for_another_process(self, environment: Mapping[str, str]) -> "PortableConnection":
-        """Returns the connection with all that it is read from: its config files, and its secrets, as they are now.
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that its connectors are made of, those of its transforms among them."""
+        return tuple(path for each in (self, *self.enrichments.values()) for path in each.connector.files)
+
+    def read_file(self, path: Path) -> bytes:
+        """Returns the content of one of its `files`. Raises OSError."""
+        return path.read_bytes() if self._read_file is None else self._read_file(path)
+
+    def for_another_process(self, environment: Mapping[str, str]) -> PortableConnection:
+        """Returns the connection with what it is read from: its config files, and its secrets, as they are now.
 
         Raises ConfigError and SecretStoreError.
         """
@@ -252,9 +237,11 @@ class Connection(StrictModel):
         return PortableConnection(whole.model_dump_json(exclude_unset=True), secrets)
 
     @classmethod
-    def from_another_process(cls, portable: "PortableConnection") -> Self:
-        """Returns the connection that another process has sent. Its secrets are those that were sent with it."""
+    def from_another_process(cls, portable: PortableConnection, read_file: Callable[[Path], bytes]) -> Self:
+        """Returns the connection that another process has sent. Its secrets are those that were sent with it, and
+        `read_file` gives its `files`, by their paths there."""
         connection = cls.model_validate_json(portable.document)
+        connection._read_file = read_file
         connection._known_secrets = portable.secrets
         return connection
 

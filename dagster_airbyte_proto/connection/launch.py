@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
@@ -116,7 +117,14 @@ class ManifestLaunch(ProgramLaunch):
     python: Text | None = None
     custom_components: bool = False
 
+    @property
+    def components_file(self) -> Path:
+        """The file of its custom code, which need not be there."""
+        return self.path.with_name(COMPONENTS_FILE)
 
+
+COMPONENTS_FILE = "components.py"
+"""The name of the file with the custom code of a manifest, beside it."""
 _SIZE = re.compile(r"[0-9]+[bkmg]?", re.IGNORECASE)
 
 
@@ -242,6 +250,16 @@ class Connector(StrictModel):
     def variables(self) -> tuple[str, ...]:
         """All variables that it gets, those that its launch names among them."""
         return (*self.env_vars, *(self.launch.env_vars if isinstance(self.launch, DockerLaunch) else ()))
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that it is made of, beside installed programs. That of a manifest's code need not be there."""
+        launch, catalog = self.launch, () if self.catalog_file is None else (self.catalog_file,)
+        if isinstance(launch, WasmLaunch):
+            return (launch.path, *catalog)
+        if isinstance(launch, ManifestLaunch):
+            return (launch.path, *([launch.components_file] if launch.custom_components else []), *catalog)
+        return catalog
 
     @model_validator(mode="after")
     def _options_of_a_component(self) -> Self:

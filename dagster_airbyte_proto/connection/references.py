@@ -7,9 +7,11 @@ happens when a run starts and never earlier.
    an operator, is none either.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath
 from dagster_airbyte_proto.connection.secrets.schemes import SchemeSources
@@ -19,6 +21,30 @@ from dagster_airbyte_proto.errors import ConfigError, SecretStoreError
 _START = r"\$\{(?P<scheme>[a-z][a-z0-9-]*):(?![-+=?])"
 _REFERENCE = re.compile(rf"(?P<escape>\$?){_START}(?P<name>[^}}]*)(?P<end>\}}?)")
 _UNESCAPED_START = re.compile(_START)
+
+
+class FilledConfig(NamedTuple):
+    """The config that the connector gets. `values` are what references were filled with, by `scheme:reference`."""
+
+    config: dict[str, Any]
+    values: Mapping[str, str]
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        return frozenset(self.values.values()) - {""}
+
+    @property
+    def digest(self) -> str:
+        """A hash of the config that does not depend on the order of its keys."""
+        text = json.dumps(self.config, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class KnownSecrets(NamedTuple):
+    """The secrets of a config that could be filled, and an error's text for each store of secrets that is down."""
+
+    values: frozenset[str]
+    down: tuple[str, ...] = ()
 
 
 def has_reference(text: str) -> bool:

@@ -22,7 +22,7 @@ from dagster_airbyte_proto.settings import Settings
 
 _DOCKER, _BUBBLEWRAP, _NODE, _UV, _PYTHONS, _PACKAGES = "Docker", "bubblewrap", "Node", "uv", "Pythons", "packages"
 _EXTRAS = "extras"
-_MODULES = {
+MODULES = {
     "aws": "boto3",
     "cluster": "cryptography",
     "connect": "grpc_status",
@@ -177,7 +177,7 @@ def _packages(settings: Settings) -> Sequence[Finding]:
 
 
 def _extras(needs: Needs) -> Sequence[Finding]:
-    installed = [extra for extra, module in _MODULES.items() if find_spec(module) is not None]
+    installed = [extra for extra, module in MODULES.items() if find_spec(module) is not None]
     lacking = [extra for extra in needs.extras if extra not in installed]
     if lacking:
         found = (

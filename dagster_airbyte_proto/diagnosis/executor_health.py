@@ -2,16 +2,23 @@
 
 import platform
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.diagnosis.connector_health import connectors_of
+from dagster_airbyte_proto.diagnosis.connector_health import MODULES, Needs, connectors_of
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, fails, ok, warning
 from dagster_airbyte_proto.diagnosis.storage_health import warehouse_location
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import is_local
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.cluster.executor_inspection import ExecutorFacts, ExecutorInspection, ExecutorNeeds
+from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfSync
+from dagster_airbyte_proto.sync.cluster.executor_inspection import (
+    ExecutorFacts,
+    ExecutorInspection,
+    ExecutorNeeds,
+    NeededExtra,
+)
 from dagster_airbyte_proto.sync.cluster.remote_calls import package_version
 from dagster_airbyte_proto.sync.engine import Engine
 
@@ -39,13 +46,16 @@ def executor_checks(engine: Engine, connections: Sequence[Connection]) -> Sequen
     """The check of an executor, by a task on it. It starts Spark, if that has not been done."""
     if not _is_wanted(engine.settings, connections):
         return []
-    needs = _needs(engine.settings, [each for each in connections if runs_on_executors(engine.settings, each)])
+    there = [each for each in connections if runs_on_executors(engine.settings, each)]
+    needs = _needs(engine.settings, there)
     begun: list[ExecutorInspection] = []
 
     def look() -> Sequence[Finding]:
         engine.check_has_jvm("looking at executors", "tasks on executors")
         if _is_silent(_master(engine)):  # The check of the cluster says so, and Spark would wait once more.
             return []
+        if unsendable := [*_unsendable_files(there)]:
+            return unsendable
         begun.append(ExecutorInspection(engine.tasks, needs))
         return _executor(begun[0])
 
@@ -74,12 +84,23 @@ def _needs(settings: Settings, connections: Sequence[Connection]) -> ExecutorNee
     programs = {launch.command[0] for launch in launches if launch.kind == "local"}
     if any(launch.kind == "npm" for launch in launches):
         programs.add("node")
+    extras = Needs.of(connections, is_on_executors=False, is_remote=False).extras
     warehouse = warehouse_location(settings)
     return ExecutorNeeds(
         tuple(sorted(programs)),
+        tuple(NeededExtra(extra, MODULES[extra]) for extra in extras),
         any(launch.kind == "docker" for launch in launches),
+        any(connection.files for connection in connections),
         warehouse if is_local(warehouse) else "",
     )
+
+
+def _unsendable_files(connections: Sequence[Connection]) -> Iterator[Finding]:
+    for connection in connections:
+        try:
+            FilesOfSync(connection, {})
+        except ConfigError as error:
+            yield fails(_EXECUTORS, error.found, error.remedy)
 
 
 def _master(engine: Engine) -> str:

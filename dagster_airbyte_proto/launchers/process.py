@@ -62,6 +62,7 @@ class LaunchOptions(NamedTuple):
     - `stop_grace_seconds`: how long a connector may take to end after SIGTERM.
     - `waits_for_replies`: it waits for an answer to what it writes, so each piece of its output is read at once.
     - `on_stderr`: receives each line of stderr, from another thread.
+    - `read_file`: gives the content of a file that the connector is made of. Raises OSError.
     - `on_notice`: receives messages for a person who waits, for example that an image is being pulled.
     """
 
@@ -73,6 +74,7 @@ class LaunchOptions(NamedTuple):
     waits_for_replies: bool = False
     on_stderr: Callable[[bytes], None] | None = None
     on_notice: Callable[[str], None] | None = None
+    read_file: Callable[[Path], bytes] = Path.read_bytes
 
     @property
     def host_place(self) -> HostPlace | None:

@@ -42,11 +42,34 @@ def test_it_is_filled_alike_where_neither_files_nor_variables_are(tmp_path: Path
     key = here.filled_hash_key(_ENVIRONMENT)
     for file in tmp_path.iterdir():
         file.unlink()
-    there = Connection.from_another_process(portable)
+    there = Connection.from_another_process(portable, lambda path: f"the {path} of the driver".encode())
     assert [each.filled_config({}) for each in (there, there.enrichments[1])] == expected
     assert there.filled_hash_key({}) == key
     assert there.written_config() == {"password": "${env:PASSWORD}", "token": "${file:token}"}
     assert (there.name, there.transforms[0], there.run_on) == (here.name, here.transforms[0], "executors")
+
+
+def test_the_files_that_its_connectors_are_made_of_are_those_of_the_sender(tmp_path: Path) -> None:
+    component = {"connector": {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "mask.wasm"}}}
+    launch = {"kind": "manifest", "path": "api.yaml", "custom_components": True}
+    here = _written(
+        tmp_path,
+        connector={"protocol": "airbyte", "launch": launch},
+        transforms=[{**component, "columns": {"name": "string"}}],
+    )
+    assert here.files == tuple(tmp_path / name for name in ("api.yaml", "components.py", "mask.wasm"))
+    (tmp_path / "api.yaml").write_text("here")
+    assert here.read_file(tmp_path / "api.yaml") == b"here"
+    there = Connection.from_another_process(here.for_another_process(_ENVIRONMENT), lambda path: path.name.encode())
+    for connection in (there, *there.enrichments.values()):
+        assert [connection.read_file(path) for path in here.files] == [path.name.encode() for path in here.files]
+
+
+def test_the_catalog_of_a_tap_and_code_that_is_allowed_are_files_of_it(tmp_path: Path) -> None:
+    tap = {"protocol": "singer", "launch": {"kind": "local", "command": ["tap"]}, "catalog_file": "catalog.json"}
+    assert _written(tmp_path, connector=tap, transforms=[]).files == (tmp_path / "catalog.json",)
+    manifest = {"protocol": "airbyte", "launch": {"kind": "manifest", "path": "api.yaml"}}
+    assert _written(tmp_path, connector=manifest, transforms=[]).files == (tmp_path / "api.yaml",)
 
 
 def test_a_secret_that_is_missing_here_is_named_here(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The findings of `doctor` about executors: here processes of this machine, which reach the driver as others do."""
 
+import os
 import sys
 import threading
 from functools import partial
@@ -52,6 +53,16 @@ class _NoExecutor(ProcessTasks):
         self.was_interrupted.set()
 
 
+class _WithoutWasmtime(ProcessTasks):
+    def run(self, task: Task, count: int, tag: str) -> str:
+        return super().run(partial(_run_without_wasmtime, task), count, tag)
+
+
+def _run_without_wasmtime(task: Task, number: int, attempt: int) -> None:
+    sys.modules["wasmtime"] = None  # type: ignore[assignment]  # as Python marks a module that is not to be found
+    task(number, attempt)
+
+
 @pytest.fixture(autouse=True)
 def _home_of_executors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(tmp_path / "executor"))
@@ -100,6 +111,36 @@ def test_a_program_of_a_connector_that_the_executor_lacks_fails(tmp_path: Path) 
     finding = found(tmp_path, ProcessTasks(), connection(tmp_path, "source-of-nothing"))
     assert finding.verdict is Verdict.FAILS
     assert "there is no program 'source-of-nothing'" in finding.found
+
+
+def _component(folder: Path) -> Connection:
+    (folder / "mask.wasm").write_bytes(b"a component")
+    component = {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "mask.wasm"}}
+    return connection(folder, "sh", transforms=[{"connector": component, "columns": {"name": "string"}}])
+
+
+def test_an_extra_that_the_executor_lacks_fails(tmp_path: Path) -> None:
+    finding = found(tmp_path, _WithoutWasmtime(), _component(tmp_path))
+    assert (finding.verdict, "the extra rapidbyte is not installed" in finding.found) == (Verdict.FAILS, True)
+    assert finding.remedy == "Install dagster_airbyte_proto[rapidbyte] in the Python of every worker."
+
+
+def test_files_that_come_from_the_driver_need_a_place_there(tmp_path: Path) -> None:
+    assert found(tmp_path, ProcessTasks(), _component(tmp_path)).verdict is Verdict.OK
+    folder = tmp_path / "executor" / "connector_files"
+    assert list(folder.iterdir()) == []
+    folder.rmdir()
+    folder.write_text("a file")
+    finding = found(tmp_path, ProcessTasks(), _component(tmp_path))
+    assert (finding.verdict, f"{folder} cannot be used: File exists" in finding.found) == (Verdict.FAILS, True)
+    assert "AIRBYTE_PROTO_EXECUTOR_HOME" in finding.remedy
+
+
+def test_a_file_that_is_too_large_to_be_sent_fails_before_a_task_runs(tmp_path: Path) -> None:
+    shop = _component(tmp_path)
+    os.truncate(tmp_path / "mask.wasm", 1 << 30)
+    finding = found(tmp_path, _NoExecutor(), shop)
+    assert (finding.verdict, "mask.wasm has more than 256 MiB" in finding.found) == (Verdict.FAILS, True)
 
 
 def test_a_program_is_found_wherever_a_sync_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,10 +40,10 @@ class Manifest(NamedTuple):
     digest: str
 
 
-def read_manifest(path: Path, *, allows_code: bool) -> Manifest:
+def read_manifest(path: Path, *, allows_code: bool, read_file: Callable[[Path], bytes] = Path.read_bytes) -> Manifest:
     """Reads a manifest. Raises one ConfigError with all faults of the file, each with its line."""
     where = f"manifest {path}"
-    raw = _read(path, where)
+    raw = _read(path, where, read_file)
     node, content = _parse(raw, where)
     lines = _ManifestLines(node)
     faults = [*_missing_keys(content), *_spec_faults(content)]
@@ -58,9 +58,9 @@ def read_manifest(path: Path, *, allows_code: bool) -> Manifest:
     return Manifest({**content, "spec": spec}, answer, hashlib.sha256(raw).hexdigest())
 
 
-def _read(path: Path, where: str) -> bytes:
+def _read(path: Path, where: str, read_file: Callable[[Path], bytes]) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         problem = "there is no such file"
         raise config_error(

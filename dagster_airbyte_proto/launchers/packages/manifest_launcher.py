@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.connection.launch import COMPONENTS_FILE
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.packages.manifest_file import Manifest, read_manifest
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
@@ -28,7 +29,6 @@ INJECTED_KEY_PREFIX = "__injected_"
 """The prefix of the keys that are added to a config for the interpreter."""
 DEFAULT_CDK_VERSION = "7.39.1"
 """The version of airbyte-cdk for a connection that names none."""
-_COMPONENTS_FILE = "components.py"
 
 
 class ManifestLauncher:
@@ -52,6 +52,7 @@ class ManifestLauncher:
         self._package = f"airbyte-cdk=={version or DEFAULT_CDK_VERSION}"
         self._python = python
         self._allows_code = custom_components
+        self._read_file = (options or LaunchOptions()).read_file
         self._interpreter = PypiLauncher(
             self._package, "source-declarative-manifest", cache=cache, python=python, options=options
         )
@@ -76,13 +77,13 @@ class ManifestLauncher:
 
     @cached_property
     def _manifest(self) -> Manifest:
-        return read_manifest(self._path, allows_code=self._allows_code)
+        return read_manifest(self._path, allows_code=self._allows_code, read_file=self._read_file)
 
     @cached_property
     def _code(self) -> str | None:
-        path = self._path.with_name(_COMPONENTS_FILE)
+        path = self._path.with_name(COMPONENTS_FILE)
         try:
-            return path.read_text(encoding="utf-8") if self._allows_code else None
+            return self._read_file(path).decode("utf-8") if self._allows_code else None
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:

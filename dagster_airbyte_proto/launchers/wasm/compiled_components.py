@@ -8,6 +8,7 @@ import hashlib
 import os
 import platform
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
@@ -36,10 +37,10 @@ class CachedComponent(NamedTuple):
         return self.compiled.exists()
 
 
-def read_connector(path: Path) -> bytes:
+def read_connector(path: Path, read_file: Callable[[Path], bytes]) -> bytes:
     """The bytes of a connector's file. Raises ConfigError if it cannot be read."""
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError as error:
         doing = f"reading the component {path}"
         raise ConfigError(doing, error.strerror or str(error), remedy="`path` names a .wasm file.") from error

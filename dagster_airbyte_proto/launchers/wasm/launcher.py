@@ -75,7 +75,7 @@ class WasmLauncher:
 
     def identity(self) -> str:
         """Names the component by its bytes, with all else that its spec depends on."""
-        parts = (read_connector(self._path), repr(self._narrowing).encode(), ADAPTER_VERSION.encode())
+        parts = (self._binary(), repr(self._narrowing).encode(), ADAPTER_VERSION.encode())
         digest = hashlib.sha256(b"\0".join(parts)).hexdigest()
         return f"{self._path.stem}-{digest[:16]}"
 
@@ -116,8 +116,11 @@ class WasmLauncher:
 
     def _connector(self) -> _Connector:
         wasmtime_version()
-        binary = read_connector(self._path)
+        binary = self._binary()
         return _Connector(binary, read_manifest(binary, self._path.name))
+
+    def _binary(self) -> bytes:
+        return read_connector(self._path, self._options.read_file)
 
     def _specification(self, connector: _Connector) -> bytes:
         manifest = connector.manifest

@@ -4,7 +4,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from uuid import uuid4
 
@@ -14,6 +14,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import Cancelled, ConnectorError
 from dagster_airbyte_proto.launchers.permissions import parse_variables
 from dagster_airbyte_proto.sync.cluster.channel import Channel
+from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfSync, SentFile
 from dagster_airbyte_proto.sync.cluster.executor_sync import ExecutorSync
 from dagster_airbyte_proto.sync.cluster.sync_order import SettingsOfSync, SyncOrder, TablesOfDriver
 from dagster_airbyte_proto.sync.cluster.sync_task import run_sync_task
@@ -33,7 +34,9 @@ def sync_on_executor(
     engine: Engine, connection: Connection, request: SyncRequest, sync_options: SyncOptions
 ) -> FinishedSync:
     """Runs one sync as a task of the engine's Spark session. Raises what `sync_leased` would raise here."""
-    sync = ExecutorSync(engine, connection.name, order_of(engine, connection, request, sync_options), sync_options)
+    files = FilesOfSync(connection, {})
+    order = order_of(engine, connection, files.by_path, request, sync_options)
+    sync = ExecutorSync(engine, connection.name, order, files, sync_options)
     failure = run_on_executors(engine, [sync], sync_options.options)
     return finished(sync, failure)
 
@@ -109,10 +112,17 @@ def finished(sync: ExecutorSync, failure: str) -> FinishedSync:
     return FinishedSync(msgspec.structs.replace(outcome.report, log=str(sync.log.path)), outcome.due)
 
 
-def order_of(engine: Engine, connection: Connection, request: SyncRequest, sync_options: SyncOptions) -> SyncOrder:
+def order_of(
+    engine: Engine,
+    connection: Connection,
+    files: Mapping[str, SentFile],
+    request: SyncRequest,
+    sync_options: SyncOptions,
+) -> SyncOrder:
     tables, options = engine.tables, sync_options.options
     return SyncOrder(
         connection.for_another_process(os.environ),
+        files,
         parse_variables(_variables(connection), os.environ),
         request,
         SettingsOfSync.of(engine.settings),

@@ -9,14 +9,16 @@ import platform
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from socket import gethostname
 from typing import NamedTuple, Protocol
 from uuid import uuid4
 
-from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
+from dagster_airbyte_proto.errors import ConfigError, StagingError, StateUnavailable
 from dagster_airbyte_proto.launchers.local.programs import find_program
 from dagster_airbyte_proto.sync.cluster.channel import Channel, Served
+from dagster_airbyte_proto.sync.cluster.connector_files import check_files_folder
 from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink
 from dagster_airbyte_proto.sync.cluster.sync_task import check_shared, executor_home, version_mismatch
 from dagster_airbyte_proto.sync.cluster.values import RemoteMethods
@@ -25,11 +27,21 @@ from dagster_airbyte_proto.tables.tasks import TaskRunner
 _DOCKER_SECONDS = 10
 
 
+class NeededExtra(NamedTuple):
+    """An extra of this package, and the module by which it is known to be installed."""
+
+    name: str
+    module: str
+
+
 class ExecutorNeeds(NamedTuple):
-    """The needs of connectors on an executor: programs, a Docker engine, and the warehouse if it is a folder."""
+    """The needs of connectors on an executor: programs, our extras, a Docker engine, a cache for `files` that come from
+    the driver, and the warehouse if it is a folder."""
 
     programs: tuple[str, ...] = ()
+    extras: tuple[NeededExtra, ...] = ()
     docker: bool = False
+    files: bool = False
     warehouse: str = ""
 
 
@@ -123,11 +135,17 @@ def _faults(needs: ExecutorNeeds, driver: InspectorOfExecutor) -> Iterator[Execu
             find_program(program, search_path=os.environ.get("PATH", ""), folder=Path.cwd())
         except ConfigError as error:
             yield ExecutorFault(error.found, "Install it on every worker, or set run_on: driver.")
+    for extra in needs.extras:
+        if find_spec(extra.module) is None:
+            remedy = f"Install dagster_airbyte_proto[{extra.name}] in the Python of every worker."
+            yield ExecutorFault(f"the extra {extra.name} is not installed", remedy)
     try:
-        executor_home()
+        home = executor_home()
+        if needs.files:
+            check_files_folder(home)
         if needs.warehouse:
             check_shared(Path(needs.warehouse), "looking at an executor", driver)
-    except ConfigError as error:
+    except (ConfigError, StagingError) as error:
         yield ExecutorFault(error.found, error.remedy)
     if needs.docker:
         yield from _docker_faults()

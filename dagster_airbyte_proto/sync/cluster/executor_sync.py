@@ -14,6 +14,7 @@ from dagster_airbyte_proto.errors import ConfigError, ConnectorError, StateConfl
 from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.sync.cluster.channel import Served
+from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfDriver
 from dagster_airbyte_proto.sync.cluster.credentials import ServedCredentials
 from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, LogLine, StreamCounts, SyncOrder, SyncOutcome
 from dagster_airbyte_proto.sync.cluster.values import RemoteMethods, from_remote
@@ -30,6 +31,7 @@ _TABLES = RemoteMethods(TableWriter, SupportsKeyLookup, SupportsBranches)
 _DRIVER = RemoteMethods(DriverOfSync)
 _ANSWERS = RemoteMethods(AnswerCache)
 _CREDENTIALS = RemoteMethods(CredentialSource)
+_FILES = RemoteMethods(FilesOfDriver)
 _SILENT_SECONDS = 60.0
 """An attempt says twice a second how it goes: one that is silent for so long is dead, or its machine is."""
 
@@ -41,7 +43,9 @@ class ExecutorSync:
     caller's, such as Dagster's interrupt, which the wire would not carry.
     """
 
-    def __init__(self, engine: Engine, name: str, order: SyncOrder, sync_options: SyncOptions) -> None:
+    def __init__(
+        self, engine: Engine, name: str, order: SyncOrder, files: FilesOfDriver, sync_options: SyncOptions
+    ) -> None:
         self.name = name
         self.outcome: SyncOutcome | None = None
         self.raised: BaseException | None = None
@@ -59,6 +63,7 @@ class ExecutorSync:
             "tables": Served(_TABLES, lambda _: engine.tables),
             "answers": Served(_ANSWERS, lambda _: engine.answer_cache),
             "credentials": Served(_CREDENTIALS, lambda _: ServedCredentials(engine.tables.storage)),
+            "files": Served(_FILES, lambda _: files),
         }
 
     @property

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.sync.cluster.cluster_sync import finished, order_of, run_on_executors
+from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfSync
 from dagster_airbyte_proto.sync.cluster.executor_sync import ExecutorSync
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.leased_run import SyncOptions, compacted_report
@@ -36,7 +37,8 @@ def sync_connections(engine: Engine, connections: Sequence[Connection], options:
     _check(connections)
     engine.check_has_jvm("syncing many connections", "tasks on executors")
     with ExitStack() as opened:
-        begun = [_begin(engine, each, options, opened) for each in connections]
+        contents: dict[str, bytes] = {}
+        begun = [_begin(engine, each, options, contents, opened) for each in connections]
         syncs = [each.sync for each in begun if each.sync is not None]
         failure = run_on_executors(engine, syncs, options) if syncs else ""
         return [_report(engine, each, failure, options.cancel) for each in begun]
@@ -52,7 +54,9 @@ def _check(connections: Sequence[Connection]) -> None:
             raise ConfigError(doing, f"{each.name} has a destination that is no table", remedy="Run it by itself.")
 
 
-def _begin(engine: Engine, connection: Connection, options: RunOptions, opened: ExitStack) -> _Begun:
+def _begin(
+    engine: Engine, connection: Connection, options: RunOptions, contents: dict[str, bytes], opened: ExitStack
+) -> _Begun:
     run_id = new_run_id()
     log = opened.enter_context(
         RunLog(
@@ -61,8 +65,10 @@ def _begin(engine: Engine, connection: Connection, options: RunOptions, opened: 
     )
     sync_options = SyncOptions(options._replace(run_id=run_id), log, installed_telemetry())
     try:
-        order = order_of(engine, connection, SyncRequest(), sync_options)
-        return _Begun(connection, sync_options, ExecutorSync(engine, connection.name, order, sync_options), None)
+        files = FilesOfSync(connection, contents)
+        order = order_of(engine, connection, files.by_path, SyncRequest(), sync_options)
+        sync = ExecutorSync(engine, connection.name, order, files, sync_options)
+        return _Begun(connection, sync_options, sync, None)
     except ProtoError as error:
         return _Begun(connection, sync_options, None, error)
 

@@ -9,6 +9,7 @@ from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import PlannedStream, StreamId, TableName
 from dagster_airbyte_proto.protocols.events import StreamStatus
 from dagster_airbyte_proto.settings import CatalogSettings, CompactAfter, Settings
+from dagster_airbyte_proto.sync.cluster.connector_files import SentFile
 from dagster_airbyte_proto.sync.cluster.values import RemoteError
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
@@ -60,9 +61,11 @@ class TablesOfDriver(NamedTuple):
 
 
 class SyncOrder(NamedTuple):
-    """One sync, as its task runs it. `variables` are those of the driver's environment that the connector gets."""
+    """One sync, as its task runs it. `variables` are those of the driver's environment that the connector gets, `files`
+    those that the connector is made of, by their paths on the driver."""
 
     connection: PortableConnection
+    files: Mapping[str, SentFile]
     variables: Mapping[str, str]
     request: SyncRequest
     settings: SettingsOfSync

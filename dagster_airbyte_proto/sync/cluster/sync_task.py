@@ -1,7 +1,8 @@
 """The task of one sync, on an executor: fetches its order from the driver, and runs it as the driver would.
 
-The task needs the same version of this package as the driver, and whatever its connector needs. What it installs and
-logs lies in a home folder of the executor's machine: `AIRBYTE_PROTO_EXECUTOR_HOME` there, or one in the user's cache.
+The task needs the same version of this package as the driver, and whatever programs its connector needs. What it
+installs, logs and fetches from the driver lies in a home folder of the executor's machine:
+`AIRBYTE_PROTO_EXECUTOR_HOME` there, or one in the user's cache.
 """
 
 import os
@@ -19,6 +20,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import Storage, is_local
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.loads.vended import CredentialSource
+from dagster_airbyte_proto.sync.cluster.connector_files import CachedFiles, FilesOfDriver
 from dagster_airbyte_proto.sync.cluster.credentials import DriverCredentials
 from dagster_airbyte_proto.sync.cluster.progress_sender import ProgressSender
 from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink, package_version
@@ -90,8 +92,10 @@ def _outcome(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: 
 
 
 def _sync(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int) -> FinishedSync:
-    connection = Connection.from_another_process(order.connection)
-    settings = order.settings.at(executor_home())
+    home = executor_home()
+    files = CachedFiles(home, order.files, link.stub("files", FilesOfDriver))
+    connection = Connection.from_another_process(order.connection, files.read)
+    settings = order.settings.at(home)
     cancel = threading.Event()
     with (
         ProgressSender(driver, cancel) as sender,

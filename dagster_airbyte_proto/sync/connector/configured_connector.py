@@ -238,7 +238,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
     def _catalog_in_file(self, path: Path) -> Catalog:
         doing = f"reading the catalog file {path}"
         try:
-            return self.protocol.catalog(path.read_bytes())
+            return self.protocol.catalog(self.connection.read_file(path))
         except OSError as error:
             raise ConfigError(doing, error.strerror or str(error)) from error
         except ProtocolViolation as error:

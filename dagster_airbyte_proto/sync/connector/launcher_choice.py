@@ -125,6 +125,7 @@ def _launch_options(
         stop_grace_seconds=stop_grace_seconds,
         on_stderr=on_stderr,
         on_notice=lambda text: log.write("NOTE", text),
+        read_file=connection.read_file,
     )
 
 

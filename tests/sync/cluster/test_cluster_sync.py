@@ -13,6 +13,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError, StateConflict
 from dagster_airbyte_proto.points import POINTS
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfSync
 from dagster_airbyte_proto.sync.cluster.executor_sync import ExecutorSync
 from dagster_airbyte_proto.sync.cluster.sync_order import SyncOrder
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
@@ -176,7 +177,8 @@ def test_an_attempt_that_was_superseded_reports_no_streams(place: Shop, tmp_path
 
     options = RunOptions(threading.Event(), commit_listener=Hearing())
     with Engine(Settings.load(place.home)) as engine, RunLog(tmp_path / "logs", "run") as log:
-        sync = ExecutorSync(engine, "shop", sample(SyncOrder), SyncOptions(options, log, NO_TELEMETRY))
+        files = FilesOfSync(sample(Connection), {})
+        sync = ExecutorSync(engine, "shop", sample(SyncOrder), files, SyncOptions(options, log, NO_TELEMETRY))
         for attempt in (0, 1):
             sync.order(attempt)
         with pytest.raises(StateConflict, match="attempt 1 of its task was superseded by attempt 2"):

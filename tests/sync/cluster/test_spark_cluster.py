@@ -14,6 +14,10 @@ import pytest
 import yaml
 
 from dagster_airbyte_proto.testing import fake_source
+from tests.cli.components.test_component_syncs import CONFIG
+from tests.support.low_code import MANIFEST, running_api
+from tests.support.low_code import SECRET as API_SECRET
+from tests.support.wasm import guests
 from tests.sync.cluster.spark_cluster import SparkCluster, running_cluster
 from tests.sync.shop import until
 
@@ -67,6 +71,7 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            cwd=self.folder,
             env={**os.environ, "SHOP_PASSWORD": "correct-horse"},
         )
 
@@ -80,8 +85,14 @@ class Place:
     def source(self) -> str:
         return fake_source.__file__
 
+    def connect(self, name: str, **document: Any) -> None:
+        (self.folder / f"{name}.yaml").write_text(yaml.safe_dump({**document, "run_on": "executors"}))
+
+    def rows(self, query: str) -> list[list[Any]]:
+        return list(self.run("query", query)["rows"])
+
     def ids(self) -> list[int]:
-        return [row[0] for row in self.run("query", "select id from lake.shop.users order by id")["rows"]]
+        return [row[0] for row in self.rows("select id from lake.shop.users order by id")]
 
 
 @pytest.fixture
@@ -107,6 +118,62 @@ def test_a_sync_runs_on_executors_and_goes_on_from_its_state(place: Place) -> No
     logged = [each.read_text(errors="replace") for each in place.folder.rglob("*.log")]
     assert logged
     assert not any("correct-horse" in text for text in logged)
+
+
+_CODE = """
+from airbyte_cdk.sources.declarative.transformations import RecordTransformation
+
+
+class Loud(RecordTransformation):
+    def __init__(self, **_):
+        pass
+
+    def transform(self, record, **_):
+        record["name"] = record["name"].upper()
+"""
+
+
+@pytest.mark.connectors
+def test_components_and_manifests_come_from_the_driver(place: Place, cluster: SparkCluster) -> None:
+    # Their paths start at the driver's working directory. Executors have another, without these files.
+    for role in ("source", "transform"):
+        (place.folder / f"{role}.wasm").write_bytes(guests.built(role).read_bytes())
+    loud = "{type: CustomTransformation, class_name: source_declarative_manifest.components.Loud}"
+    manifest = MANIFEST.replace("    name: cities\n", f"    name: cities\n    transformations: [{loud}]\n")
+    (place.folder / "manifest.yaml").write_text(manifest)
+    (place.folder / "components.py").write_text(_CODE)
+    step: dict[str, Any] = {
+        "connector": {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "transform.wasm"}},
+        "config": {"script": "upper"},
+        "columns": {"name": "string"},
+    }
+    launch = {"kind": "manifest", "path": "manifest.yaml", "custom_components": True}
+    with running_api() as api:
+        api.rows["/cities"] = [{"name": name} for name in ("Ulm", "Bern")]
+        place.connect(
+            "component",
+            connector={"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "source.wasm"}},
+            config=CONFIG,
+            streams={"users": {"write": "append"}},
+            transforms=[step],
+        )
+        place.connect("api", connector={"protocol": "airbyte", "launch": launch}, config=api.config, streams=["cities"])
+        ended = place.run("sync-all", "component.yaml", "api.yaml")
+    assert {each["connection"]: each["status"] for each in ended["connections"]} == {
+        "component": "complete",
+        "api": "complete",
+    }, ended
+    assert place.rows("select id, name from lake.component.users order by id") == [
+        [1, "NAME-1"],
+        [2, None],
+        [3, "NAME-3"],
+    ]
+    assert place.rows("select name from lake.api.cities order by name") == [["BERN"], ["ULM"]]
+    home = Path(cluster.settings["spark.executorEnv.AIRBYTE_PROTO_EXECUTOR_HOME"])
+    assert len([*(home / "connector_files").iterdir()]) == 4
+    left = [each for folder in home.parent.glob("work-*") for each in folder.rglob("*") if each.is_file()]
+    assert left
+    assert not any(API_SECRET.encode() in each.read_bytes() for each in left)
 
 
 def test_doctor_finds_executors_well_and_says_what_they_lack(place: Place, cluster: SparkCluster) -> None:
