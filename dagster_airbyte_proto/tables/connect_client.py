@@ -1,6 +1,13 @@
-"""Opens a session on a Spark Connect server."""
+"""Opens a session on a Spark Connect server.
 
+pyspark has one session for each process, and gives it to whoever wants one, whatever URL and token they name. It keeps
+also one whose server has never answered it. So a session goes that failed its first call, and one whose token the
+server no longer takes: what follows may have a better one.
+"""
+
+import threading
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 from pyspark.errors import PySparkException
@@ -9,8 +16,10 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.tables.remote_sessions import REMOTE, TOKEN, tokens_of
-from dagster_airbyte_proto.tables.spark.jvm.errors import first_line, log_no_raised_errors
+from dagster_airbyte_proto.tables.spark.jvm.errors import first_line, is_refused_by_server, log_no_raised_errors
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+
+_opening = threading.Lock()
 
 
 def connect(settings: SparkSettings) -> SparkSession:
@@ -21,7 +30,7 @@ def connect(settings: SparkSettings) -> SparkSession:
     """
     doing, mask = "connecting to Spark", Mask(tokens_of(settings.config))
     try:
-        session = SparkSession.builder.remote(url_with_token(settings.config)).getOrCreate()
+        session = _answering_session(url_with_token(settings.config))
         for key, value in settings.config.items():
             if key.startswith("spark.sql.catalog."):
                 session.conf.set(key, value)
@@ -35,6 +44,50 @@ def connect(settings: SparkSettings) -> SparkSession:
         raise ConfigError(doing, found, remedy=remedy) from (error if found == said else None)
     log_no_raised_errors()
     return session
+
+
+def _answering_session(url: str) -> SparkSession:
+    """Returns the process's session once its server has answered it."""
+    while True:
+        with _opening:
+            before = _process_session()
+            session = SparkSession.builder.remote(url).getOrCreate()
+        try:
+            session.conf.get("spark.app.name", "")  # A call each time: `version` is one for the first time alone.
+        except BaseException as error:
+            if session is not before:
+                _forget(session)
+                raise
+            # Others work with one that was there before: a server that is away for a while is no reason to take it.
+            if not forget_if_useless(session, error):
+                raise
+        else:
+            return session
+
+
+def forget_if_useless(session: Any, error: BaseException) -> bool:
+    """Forgets the process's session if its server refused its token, or has begun anew and no longer knows it. Returns
+    whether it did. A session that pyspark gives to nobody else stays."""
+    is_refused = is_refused_by_server(error) and session is _process_session()
+    if is_refused or getattr(session, "is_stopped", False):
+        _forget(session)
+        return True
+    return False
+
+
+def _process_session() -> Any:
+    from pyspark.sql.connect.session import SparkSession as RemoteSession  # An extra.
+
+    try:
+        return RemoteSession.active()
+    except PySparkException:
+        return None
+
+
+def _forget(session: Any) -> None:
+    # Else a server that does not answer would be called once more, for ten minutes.
+    session.release_session_on_close = False
+    session.stop()
 
 
 def url_with_token(config: Mapping[str, str]) -> str:

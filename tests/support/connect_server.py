@@ -27,6 +27,7 @@ Connect = Callable[[], SparkSession]
 _PATIENCE_SECONDS = 120.0
 _CACHE = SparkSettings("").cache.expanduser()
 _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_TOKEN = "spark.connect.authenticate.token"
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djdk.lang.Process.launchMechanism=VFORK"
 
 
@@ -43,11 +44,11 @@ def is_possible() -> bool:
 
 
 @contextmanager
-def running_server(folder: Path, *, port: int = 0) -> Iterator[ConnectServer]:
-    """Yields a server with the catalogs `lake` (Iceberg) and `spark_catalog` (Delta)."""
+def running_server(folder: Path, *, port: int = 0, token: str = "") -> Iterator[ConnectServer]:
+    """Yields a server with the catalogs `lake` (Iceberg) and `spark_catalog` (Delta), which may demand a token."""
     port = port or free_port()
     warehouse = folder / "ware house"
-    config = _config(warehouse, folder, port)
+    config = {**_config(warehouse, folder, port), **({_TOKEN: token} if token else {})}
     with ExitStack() as server:
         with download_lock(_CACHE, config, threading.Event()):
             process = server.enter_context(_process(_command(config), folder / "server.log"))
@@ -73,9 +74,14 @@ def run_alone(script: str, *words: str | Path) -> "subprocess.CompletedProcess[s
         capture_output=True,
         text=True,
         timeout=_PATIENCE_SECONDS,
-        env={key: value for key, value in os.environ.items() if "SPARK" not in key},
+        env=without_spark(),
         check=False,
     )
+
+
+def without_spark() -> dict[str, str]:
+    """The environment of a process that has no session yet."""
+    return {key: value for key, value in os.environ.items() if "SPARK" not in key}
 
 
 def _config(warehouse: Path, folder: Path, port: int) -> dict[str, str]:

@@ -133,45 +133,48 @@ class Loud(RecordTransformation):
 """
 
 
+def _kept(cluster: SparkCluster) -> list[bytes]:
+    """The files that executors keep of those that a driver had."""
+    home = Path(cluster.settings["spark.executorEnv.AIRBYTE_PROTO_EXECUTOR_HOME"])
+    return [each.read_bytes() for each in (home / "connector_files").iterdir()]
+
+
+# The paths of these files start at the driver's working directory. Executors have another, without them.
+def test_components_run_on_executors_that_have_no_file_of_them(place: Place, cluster: SparkCluster) -> None:
+    contents = {role: guests.built(role).read_bytes() for role in ("source", "transform")}
+    for role, content in contents.items():
+        (place.folder / f"{role}.wasm").write_bytes(content)
+    source, transform = (
+        {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": f"{role}.wasm"}} for role in contents
+    )
+    step = {"connector": transform, "config": {"script": "upper"}, "columns": {"name": "string"}}
+    streams = {"users": {"write": "append"}}
+    place.connect("component", connector=source, config=CONFIG, streams=streams, transforms=[step])
+    report = place.run("sync", "component.yaml")
+    assert report.get("status") == "complete", report
+    rows = place.rows("select id, name from lake.component.users order by id")
+    assert rows == [[1, "NAME-1"], [2, None], [3, "NAME-3"]]
+    assert {*contents.values()} <= {*_kept(cluster)}
+
+
 @pytest.mark.connectors
-def test_components_and_manifests_come_from_the_driver(place: Place, cluster: SparkCluster) -> None:
-    # Their paths start at the driver's working directory. Executors have another, without these files.
-    for role in ("source", "transform"):
-        (place.folder / f"{role}.wasm").write_bytes(guests.built(role).read_bytes())
+def test_a_manifest_and_its_code_run_on_executors_that_have_no_file_of_them(
+    place: Place, cluster: SparkCluster
+) -> None:
     loud = "{type: CustomTransformation, class_name: source_declarative_manifest.components.Loud}"
     manifest = MANIFEST.replace("    name: cities\n", f"    name: cities\n    transformations: [{loud}]\n")
     (place.folder / "manifest.yaml").write_text(manifest)
     (place.folder / "components.py").write_text(_CODE)
-    step: dict[str, Any] = {
-        "connector": {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "transform.wasm"}},
-        "config": {"script": "upper"},
-        "columns": {"name": "string"},
-    }
     launch = {"kind": "manifest", "path": "manifest.yaml", "custom_components": True}
     with running_api() as api:
         api.rows["/cities"] = [{"name": name} for name in ("Ulm", "Bern")]
-        place.connect(
-            "component",
-            connector={"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "source.wasm"}},
-            config=CONFIG,
-            streams={"users": {"write": "append"}},
-            transforms=[step],
-        )
         place.connect("api", connector={"protocol": "airbyte", "launch": launch}, config=api.config, streams=["cities"])
-        ended = place.run("sync-all", "component.yaml", "api.yaml")
-    assert {each["connection"]: each["status"] for each in ended["connections"]} == {
-        "component": "complete",
-        "api": "complete",
-    }, ended
-    assert place.rows("select id, name from lake.component.users order by id") == [
-        [1, "NAME-1"],
-        [2, None],
-        [3, "NAME-3"],
-    ]
+        report = place.run("sync", "api.yaml")
+    assert report.get("status") == "complete", report
     assert place.rows("select name from lake.api.cities order by name") == [["BERN"], ["ULM"]]
-    home = Path(cluster.settings["spark.executorEnv.AIRBYTE_PROTO_EXECUTOR_HOME"])
-    assert len([*(home / "connector_files").iterdir()]) == 4
-    left = [each for folder in home.parent.glob("work-*") for each in folder.rglob("*") if each.is_file()]
+    assert {manifest.encode(), _CODE.encode()} <= {*_kept(cluster)}
+    work = Path(cluster.settings["spark.executorEnv.AIRBYTE_PROTO_EXECUTOR_HOME"]).parent.glob("work-*")
+    left = [each for folder in work for each in folder.rglob("*") if each.is_file()]
     assert left
     assert not any(API_SECRET.encode() in each.read_bytes() for each in left)
 

@@ -4,6 +4,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
+from dagster_airbyte_proto.tables.connect_client import forget_if_useless
 from dagster_airbyte_proto.tables.remote_sessions import TOKEN
 from dagster_airbyte_proto.tables.spark.jvm.errors import REMOTE_ERRORS, first_line
 
@@ -15,6 +16,7 @@ def check_catalog(session: SparkSession, catalog: str) -> str:
         kind, warehouse = session.conf.get(key, None), session.conf.get(f"{key}.warehouse", None)
         own_type = session.conf.get(f"{key}.type", None)
     except REMOTE_ERRORS as error:
+        forget_if_useless(session, error)  # One of a resource of the user's was not opened by us.
         remedy = f"Does the Connect server still run, and is {TOKEN} in the settings the token that it demands?"
         raise ConfigError(doing, first_line(error), remedy=remedy) from error
     if kind is None:

@@ -140,12 +140,22 @@ def first_line(error: BaseException) -> str:
     return _shown(said.strip().partition("\n")[0]) or type(error).__name__
 
 
+def is_refused_by_server(error: BaseException) -> bool:
+    """Returns whether a Connect server did not take a request because of its token."""
+    call = _failed_call(error)
+    return call is not None and call.code().name in ("UNAUTHENTICATED", "PERMISSION_DENIED")
+
+
 def _refusal_of_server(error: BaseException) -> str | None:
     """Returns why a Connect server did not take a request, which pyspark has in the middle of a long text, or None."""
-    call: Any = error.__context__  # gRPC's, which the extra brings
-    if not isinstance(error, PySparkException) or not all(hasattr(call, name) for name in ("code", "details")):
-        return None
-    return f"{str(call.details()).partition(chr(10))[0]} ({call.code().name})"
+    call = _failed_call(error)
+    return None if call is None else f"{str(call.details()).partition(chr(10))[0]} ({call.code().name})"
+
+
+def _failed_call(error: BaseException) -> Any:
+    call = error.__context__  # gRPC's, which the extra brings
+    is_known = isinstance(error, PySparkException) and all(hasattr(call, name) for name in ("code", "details"))
+    return call if is_known else None
 
 
 def _shown(message: str) -> str:
