@@ -3,25 +3,40 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.certification.evidence import Evidence, Step
+from dagster_airbyte_proto.certification.evidence import Evidence, SourceEvidence, Step
 from dagster_airbyte_proto.certification.gathering import gather
 from dagster_airbyte_proto.certification.rule import JudgedRule, Outcome, Rule, judged
 from dagster_airbyte_proto.certification.rules.airbyte import AIRBYTE_RULES
+from dagster_airbyte_proto.certification.rules.destinations.airbyte_destinations import AIRBYTE_DESTINATION_RULES
+from dagster_airbyte_proto.certification.rules.destinations.singer_targets import SINGER_TARGET_RULES
+from dagster_airbyte_proto.certification.rules.destinations.syncmaven_destinations import SYNCMAVEN_DESTINATION_RULES
 from dagster_airbyte_proto.certification.rules.rapidbyte import RAPIDBYTE_RULES
 from dagster_airbyte_proto.certification.rules.singer import SINGER_RULES
-from dagster_airbyte_proto.certification.watching.watched_source import Gathering
+from dagster_airbyte_proto.certification.watching.watched_program import Gathering
+from dagster_airbyte_proto.certification.writes.destination_gathering import gather_destination
+from dagster_airbyte_proto.certification.writes.write_evidence import DestinationEvidence
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.engine import Engine
 
-_RULES: Mapping[str, Sequence[Rule]] = {
+_RULES: Mapping[str, Sequence[Rule[SourceEvidence]]] = {
     "airbyte": AIRBYTE_RULES,
     "singer": SINGER_RULES,
     "rapidbyte": RAPIDBYTE_RULES,
 }
+_DESTINATION_RULES: Mapping[str, Sequence[Rule[DestinationEvidence]]] = {
+    "airbyte": AIRBYTE_DESTINATION_RULES,
+    "singer": SINGER_TARGET_RULES,
+    "syncmaven": SYNCMAVEN_DESTINATION_RULES,
+}
 
 
 class Measures(NamedTuple):
-    """The cost of the first read, and the greatest memory of all runs. None where there is nothing to measure."""
+    """The cost of the first read, or of the long write, and the greatest memory of all runs. None where there is
+    nothing to measure.
+
+    `silent_seconds` are those until the first output; of a destination, those that it takes to start and to end.
+    """
 
     records: int
     size_bytes: int
@@ -51,15 +66,24 @@ class Measures(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """The rulings on one connector. `connector` names its exact version."""
+    """The rulings on one connector. `connector` names its exact version.
+
+    `objects` are those that certify wrote to at a destination; a source has none.
+    """
 
     connection: str
+    role: str
     protocol: str
     connector: str
     rules: tuple[JudgedRule, ...]
     measures: Measures | None
     steps: tuple[Step, ...]
     seconds: float
+    objects: tuple[str, ...] = ()
+
+    @property
+    def is_destination(self) -> bool:
+        return self.role == "destination"
 
     @property
     def is_broken(self) -> bool:
@@ -76,7 +100,9 @@ class Certificate(NamedTuple):
             "connection": self.connection,
             "status": "broken" if self.is_broken else "holds",
             "protocol": self.protocol,
+            "role": self.role,
             "connector": self.connector,
+            "written_to": list(self.objects),
             "counts": {outcome.value: count for outcome, count in self.counts.items()},
             "measures": self.measures.value if self.measures else None,
             "runs": [_step_value(each) for each in self.steps],
@@ -86,26 +112,53 @@ class Certificate(NamedTuple):
 
 
 def certify(engine: Engine, connection: Connection, options: Gathering) -> Certificate:
-    """Holds a connector to the rules of its protocol. Raises ConfigError if the connection's own config is bad."""
-    evidence = gather(engine, connection, options)
+    """Holds a connector to the rules of its protocol. Raises ConfigError if the connection's own config is bad.
+
+    That of a connection with a push is a destination, and gets rows.
+    """
     protocol = connection.connector.protocol
-    return _certificate(connection.name, protocol, evidence)
+    if connection.push is None:
+        source = gather(engine, connection, options)
+        return _certificate(connection, source, judged(_RULES[protocol], source), _measures(source))
+    if protocol not in _DESTINATION_RULES:
+        raise ConfigError(
+            f"certifying connection {connection.name}", f"there are no rules for destinations of {protocol} so far"
+        )
+    destination = gather_destination(engine, connection, options)
+    rules = judged(_DESTINATION_RULES[protocol], destination)
+    found = _certificate(connection, destination, rules, _measures_of_writes(destination))
+    return found._replace(role="destination", objects=tuple(destination.objects))
 
 
-def _certificate(connection: str, protocol: str, evidence: Evidence) -> Certificate:
-    rules = judged(_RULES[protocol], evidence)
+def _certificate(
+    connection: Connection, evidence: Evidence, rules: tuple[JudgedRule, ...], measures: Measures | None
+) -> Certificate:
+    protocol, steps = connection.connector.protocol, tuple(evidence.steps)
     return Certificate(
-        connection, protocol, evidence.connector, rules, _measures(evidence), tuple(evidence.steps), evidence.seconds
+        connection.name, "source", protocol, evidence.connector, rules, measures, steps, evidence.seconds
     )
 
 
-def _measures(evidence: Evidence) -> Measures | None:
+def _measures(evidence: SourceEvidence) -> Measures | None:
     read = evidence.first_read.answer
     if read is None or evidence.is_replay:
         return None
     run = read.run
+    return Measures(read.rows, run.size_bytes, run.seconds, run.silent_seconds, _peak(evidence))
+
+
+def _measures_of_writes(evidence: DestinationEvidence) -> Measures | None:
+    write, empty = evidence.long.answer, evidence.empty.answer
+    if write is None or not write.ended_well or not write.marks:
+        return None
+    start = min(empty.run.seconds, write.run.seconds) if empty else 0.0
+    return Measures(write.rows, write.marks[-1].size_bytes, write.run.seconds, start, _peak(evidence))
+
+
+def _peak(evidence: Evidence) -> int | None:
+    """The greatest memory of any run."""
     peaks = [step.run.peak_memory_bytes for step in evidence.steps if step.run.peak_memory_bytes]
-    return Measures(read.rows, run.size_bytes, run.seconds, run.silent_seconds, max(peaks, default=None))
+    return max(peaks, default=None)
 
 
 def _step_value(step: Step) -> dict[str, Any]:

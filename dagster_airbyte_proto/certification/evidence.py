@@ -65,9 +65,9 @@ class Leak(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All that is known of one connector.
+    """All that is known of any connector.
 
     `connector` names its exact version; `mask` hides the secrets of its config; `seconds` is the time that all took. A
     replay gives the recorded answers, whatever its config and states.
@@ -75,11 +75,21 @@ class Evidence:
 
     connector: str
     mask: Mask
-    states: StateCodec
     has_secrets: bool
     spec: Reply[SpecEvent]
     check: Reply[CheckEvent] = Reply(None)
     bad_checks: Sequence[BadCheck] = ()
+    leaks: Sequence[Leak] = ()
+    steps: Sequence[Step] = ()
+    is_replay: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceEvidence(Evidence):
+    """All that is known of one source."""
+
+    states: StateCodec
     discover: Reply[Catalog] = Reply(None)
     second_discover: Reply[Catalog] = Reply(None)
     first_read: Reply[ReadEvidence] = Reply(None)
@@ -88,7 +98,3 @@ class Evidence:
     resumed_at_end: Reply[Continuation] = Reply(None)
     cancelled_read: Reply[ReadEvidence] = Reply(None)
     cancelled: Reply[Continuation] = Reply(None)
-    leaks: Sequence[Leak] = ()
-    steps: Sequence[Step] = ()
-    is_replay: bool = False
-    seconds: float = 0.0

@@ -7,30 +7,27 @@
    without what was bad: it may have rotated a token.
 """
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from dagster_airbyte_proto.certification.bad_configs import bad_configs, mended
-from dagster_airbyte_proto.certification.evidence import BadCheck, BadConfig, Evidence, Reply
+from dagster_airbyte_proto.certification.evidence import Reply, SourceEvidence
 from dagster_airbyte_proto.certification.reads.read_series import ReadSeries
+from dagster_airbyte_proto.certification.short_requests import checks_of_bad_configs, secrets_of
 from dagster_airbyte_proto.certification.watching.secret_watch import SecretWatch, WatchedLog
-from dagster_airbyte_proto.certification.watching.watched_source import Gathering, WatchedSource
+from dagster_airbyte_proto.certification.watching.watched_program import Gathering
+from dagster_airbyte_proto.certification.watching.watched_source import WatchedSource
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.masking import Mask, named_secrets, secret_values
+from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import Catalog
-from dagster_airbyte_proto.protocols.conversation import encode_config
-from dagster_airbyte_proto.protocols.events import CheckEvent, ConfigEvent, SpecEvent
+from dagster_airbyte_proto.protocols.events import SpecEvent
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
-from dagster_airbyte_proto.sync.connector.queries import QueryListener, query_connector
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run_log import RunLog
 
 
-def gather(engine: Engine, connection: Connection, options: Gathering) -> Evidence:
+def gather(engine: Engine, connection: Connection, options: Gathering) -> SourceEvidence:
     """Runs the connector. Raises ConfigError if the connection's own config is bad, or the launcher cannot start it."""
     watch = SecretWatch()
 
@@ -44,7 +41,7 @@ def gather(engine: Engine, connection: Connection, options: Gathering) -> Eviden
         return replace(evidence, leaks=watch.leaks, steps=tuple(watched.steps), seconds=time.monotonic() - started_at)
 
 
-def _gathered(watched: WatchedSource) -> Evidence:
+def _gathered(watched: WatchedSource) -> SourceEvidence:
     source, seconds = watched.source, watched.options.bounds.query_seconds
 
     def discovered() -> Catalog:
@@ -55,7 +52,7 @@ def _gathered(watched: WatchedSource) -> Evidence:
     with watched.recorded():
         spec = watched.reply("spec", lambda: source.spec(fresh=True, timeout_seconds=seconds))
         schema = spec.answer.config_schema if spec.answer else {}
-        secrets = _secrets(watched, schema)
+        secrets = secrets_of(watched, schema)
         watched.watch.mask = Mask(secrets)
         if spec.answer is None:
             return _evidence(watched, connector, spec, has_secrets=False)
@@ -66,8 +63,7 @@ def _gathered(watched: WatchedSource) -> Evidence:
         first = series.first()
     with watched.watched():
         second_discover = watched.reply("second discover", discovered)
-        bad = () if watched.is_replay else bad_configs(source.config.current, schema)
-        bad_checks = [_bad_check(watched, each) for each in bad]
+        bad_checks = checks_of_bad_configs(watched, schema)
         later = series.later(first)
     return replace(
         _evidence(watched, connector, spec, has_secrets=bool(secrets)),
@@ -84,9 +80,9 @@ def _gathered(watched: WatchedSource) -> Evidence:
     )
 
 
-def _evidence(watched: WatchedSource, connector: str, spec: Reply[SpecEvent], *, has_secrets: bool) -> Evidence:
+def _evidence(watched: WatchedSource, connector: str, spec: Reply[SpecEvent], *, has_secrets: bool) -> SourceEvidence:
     """The evidence as far as the spec. Without one nobody knows how to ask the connector anything else."""
-    return Evidence(
+    return SourceEvidence(
         connector=connector,
         mask=watched.watch.mask,
         states=watched.source.protocol.states,
@@ -94,26 +90,3 @@ def _evidence(watched: WatchedSource, connector: str, spec: Reply[SpecEvent], *,
         spec=spec,
         is_replay=watched.is_replay,
     )
-
-
-def _bad_check(watched: WatchedSource, bad: BadConfig) -> BadCheck:
-    source = watched.source
-    good = source.config.current
-
-    def take_config(event: ConfigEvent) -> None:
-        if json.loads(encode_config(bad.config)) != event.config:
-            source.try_rewritten_config(ConfigEvent(mended(event.config, bad, good)))
-
-    listener = QueryListener(source.log, source.mask, take_config)
-
-    def ask() -> CheckEvent:
-        invocation, seconds = source.protocol.check(bad.config), watched.options.bounds.query_seconds
-        return query_connector(source.connector, [invocation], CheckEvent, listener, timeout_seconds=seconds)
-
-    return BadCheck(bad, watched.reply(f"check {bad.description}", ask))
-
-
-def _secrets(watched: WatchedSource, schema: Any) -> frozenset[str]:
-    """The secrets of the config: those that the spec marks, those of the environment, those whose names say so."""
-    config = watched.source.config
-    return secret_values(config.current, schema) | named_secrets(config.current) | config.secrets

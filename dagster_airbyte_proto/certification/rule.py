@@ -6,11 +6,14 @@ ruling can be repeated. A rule that cannot be judged says so: no ruling is a gue
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from dagster_airbyte_proto.certification.evidence import Evidence
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.masking import Mask
+
+# A rule on any connector is one on sources too.
+AnyEvidence = TypeVar("AnyEvidence", bound=Evidence, contravariant=True)
 
 MAX_SAMPLES = 5
 _MAX_SAMPLE_CHARACTERS = 300
@@ -47,7 +50,7 @@ class Ruling(NamedTuple):
         return Ruling(self.outcome, mask.text(self.met), samples, mask.text(self.remedy))
 
 
-class Rule(NamedTuple):
+class Rule(NamedTuple, Generic[AnyEvidence]):
     """A demand on a connector. `quote` is the protocol's own sentence, `origin` the place where it stands.
 
     `remedy` tells the connector's author what to do where the ruling does not.
@@ -58,16 +61,16 @@ class Rule(NamedTuple):
     demand: str
     quote: str
     origin: str
-    judge: Callable[[Evidence], Ruling]
+    judge: Callable[[AnyEvidence], Ruling]
     remedy: str = ""
 
 
 class JudgedRule(NamedTuple):
-    rule: Rule
+    rule: Rule[Any]
     ruling: Ruling
 
 
-def judged(rules: Sequence[Rule], evidence: Evidence) -> tuple[JudgedRule, ...]:
+def judged(rules: Sequence[Rule[AnyEvidence]], evidence: AnyEvidence) -> tuple[JudgedRule, ...]:
     """Judges each rule. One whose evidence is missing cannot be told."""
     return tuple(JudgedRule(rule, _ruling(rule, evidence).masked(evidence.mask)) for rule in rules)
 
@@ -84,7 +87,7 @@ def cannot_tell(why: str, remedy: str = "") -> Ruling:
     return Ruling(Outcome.CANNOT_TELL, why, remedy=remedy)
 
 
-def _ruling(rule: Rule, evidence: Evidence) -> Ruling:
+def _ruling(rule: Rule[AnyEvidence], evidence: AnyEvidence) -> Ruling:
     try:
         ruling = rule.judge(evidence)
     except ConnectorError as error:

@@ -9,7 +9,7 @@ import pytest
 
 from dagster_airbyte_proto.certification.certificate import Certificate, certify
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling
-from dagster_airbyte_proto.certification.watching.watched_source import Bounds, Gathering
+from dagster_airbyte_proto.certification.watching.watched_program import Bounds, Gathering
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine

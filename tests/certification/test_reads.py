@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.certification.rule import Outcome
-from dagster_airbyte_proto.certification.watching.watched_source import Bounds
+from dagster_airbyte_proto.certification.watching.watched_program import Bounds
 from tests.certification.conftest import SCENARIO, SECRET, Certifier, with_outcome
 
 PROTOCOLS = ("airbyte", "singer")

@@ -3,7 +3,7 @@
 import pytest
 
 from dagster_airbyte_proto.certification.rule import Outcome
-from dagster_airbyte_proto.certification.watching.watched_source import Bounds
+from dagster_airbyte_proto.certification.watching.watched_program import Bounds
 from dagster_airbyte_proto.errors import ConfigError
 from tests.certification.conftest import SECRET, Certifier, with_outcome
 

@@ -10,8 +10,9 @@ import pytest
 
 from dagster_airbyte_proto.certification.certificate import Certificate, certify
 from dagster_airbyte_proto.certification.rule import Outcome
-from dagster_airbyte_proto.certification.watching.watched_source import Bounds, Gathering
+from dagster_airbyte_proto.certification.watching.watched_program import Bounds, Gathering, Scratch
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage, ensure_environment
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from tests.support.low_code import FIRST_REFRESH_TOKEN, MANIFEST, SECRET, running_api
@@ -119,3 +120,32 @@ def test_a_database_by_a_tap_of_singer_python(engine: Engine, postgres_server: P
     assert {found_outcomes[rule] for rule in _RESUMING} == {Outcome.HOLDS}
     assert found_outcomes["secrets_not_written"] is Outcome.HOLDS
     assert _with(found, Outcome.BROKEN) == set()
+
+
+def _destination_certificate(
+    engine: Engine, protocol: str, launch: Mapping[str, Any], config: Mapping[str, Any]
+) -> Certificate:
+    push = {"contacts": {"from": "shop.people", "key": ["id"]}}
+    document = {"name": "crm", "connector": {"protocol": protocol, "launch": launch}, "config": config, "push": push}
+    bounds = Bounds(query_seconds=300.0, write_seconds=300.0)
+    return certify(engine, Connection.model_validate(document), Gathering(bounds, scratch=Scratch(rows=5000)))
+
+
+def test_a_target_of_json_lines(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    launch = {"kind": "pypi", "package": "target-jsonl==0.1.4", "executable": "target-jsonl"}
+    found = _destination_certificate(engine, "singer", launch, {"destination_path": str(tmp_path / "out")})
+    assert {each.name.partition("-2")[0] for each in (tmp_path / "out").iterdir()} >= {"airbyte_proto_certify"}
+    assert _with(found, Outcome.BROKEN) == set()
+    assert "1 of 5 states came back, all after the end of the input" in met(found, "states_come_back")
+    assert "is not of type" in met(found, "misfit_is_loud")
+
+
+def test_a_destination_on_the_cdk_of_airbyte(engine: Engine, tmp_path: Path, connector_environments: Path) -> None:
+    environment = ensure_environment(PinnedPackage.of("airbyte-cdk==7.39.1"), cache=connector_environments, python=None)
+    program = Path(__file__).parents[1] / "support" / "sqlite_destination.py"
+    launch = {"kind": "local", "command": [str(environment / "bin" / "python"), str(program)]}
+    found = _destination_certificate(engine, "airbyte", launch, {"path": str(tmp_path / "out.sqlite")})
+    assert _with(found, Outcome.BROKEN) == set()
+    assert "all 5 states came back, while the input was open" in met(found, "states_come_back")
+    assert "acknowledged all 5 rows" in met(found, "misfit_is_loud")

@@ -32,7 +32,7 @@ def html_page(certificate: Certificate) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
             f"<title>{escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
             *_header(certificate),
-            *(_measures(certificate.measures) if certificate.measures else ()),
+            *(_measures(certificate, certificate.measures) if certificate.measures else ()),
             *_subjects(certificate),
             *_steps(certificate.steps),
             f"<footer>{datetime.now(UTC):%Y-%m-%d %H:%M} UTC · {certificate.seconds:.0f} s · ",
@@ -46,7 +46,11 @@ def _header(certificate: Certificate) -> Iterator[str]:
     verdict = "broken" if certificate.is_broken else "holds"
     text = f"{counts[Outcome.BROKEN]} broken" if certificate.is_broken else "No rule is broken"
     yield f'<header class="{verdict}">\n<p class="verdict">{text}</p>\n<h1>{escape(certificate.connection)}</h1>\n'
-    yield f"<p>{escape(certificate.protocol.capitalize())} source · <code>{escape(certificate.connector)}</code></p>\n"
+    protocol = f"{certificate.protocol.capitalize()} {certificate.role}"
+    yield f"<p>{escape(protocol)} · <code>{escape(certificate.connector)}</code></p>\n"
+    if certificate.objects:
+        objects = ", ".join(f"<code>{escape(each)}</code>" for each in certificate.objects)
+        yield f"<p>Certify wrote to this destination: {objects}. Nothing removes what it wrote.</p>\n"
     yield '<div class="bar" aria-hidden="true">'
     for outcome in _SYMBOLS:
         if counts[outcome]:
@@ -58,12 +62,13 @@ def _header(certificate: Certificate) -> Iterator[str]:
     yield "</ul>\n</header>\n"
 
 
-def _measures(measures: Measures) -> Iterator[str]:
+def _measures(certificate: Certificate, measures: Measures) -> Iterator[str]:
+    is_source = not certificate.is_destination
     cards = [
         (f"{measures.records_per_second:,.0f}", "records per second"),
-        (f"{_size(measures.bytes_per_second)}/s", "output"),
+        (f"{_size(measures.bytes_per_second)}/s", "output" if is_source else "input"),
         (f"{measures.records:,}", f"records in {measures.seconds:.1f} s"),
-        (f"{measures.silent_seconds:.1f} s", "until the first output"),
+        (f"{measures.silent_seconds:.1f} s", "until the first output" if is_source else "to start and to end"),
     ]
     if measures.peak_memory_bytes:
         cards.append((_size(measures.peak_memory_bytes), "memory at most"))

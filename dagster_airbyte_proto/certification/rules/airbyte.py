@@ -1,5 +1,6 @@
 """The rules of Airbyte's protocol for sources."""
 
+from dagster_airbyte_proto.certification.evidence import Evidence, SourceEvidence
 from dagster_airbyte_proto.certification.rule import Rule
 from dagster_airbyte_proto.certification.rules import (
     check_rules,
@@ -16,7 +17,7 @@ _STATUSES = "Airbyte protocol, as it is today: AirbyteStreamStatusTraceMessage"
 _STATS = "Airbyte protocol, as it is today: AirbyteStateStats"
 _HOST = "what hosts do to cancel a sync"
 
-AIRBYTE_RULES = (
+SHORT_RULES: tuple[Rule[Evidence], ...] = (
     Rule(
         "spec_answered",
         "spec",
@@ -72,6 +73,11 @@ AIRBYTE_RULES = (
         check_rules.check_ends,
         "Set timeouts on what the check connects to, and limit its retries.",
     ),
+)
+"""The rules on the requests that destinations are sent too."""
+
+AIRBYTE_RULES: tuple[Rule[SourceEvidence], ...] = (
+    *SHORT_RULES,
     Rule(
         "discover_answered",
         "discover",

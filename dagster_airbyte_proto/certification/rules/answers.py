@@ -21,8 +21,8 @@ def reply_ruling(reply: Reply[Any], answer: str) -> Ruling:
 
 
 def is_hung(reply: Reply[Any]) -> bool:
-    """True if the connector had to be stopped."""
-    return any(run.was_stopped for run in reply.runs)
+    """True if it was stopped without an answer. A connector that is asked on its stdin need not end by itself."""
+    return reply.answer is None and any(run.was_stopped for run in reply.runs)
 
 
 def _output_samples(reply: Reply[Any]) -> tuple[Sample, ...]:

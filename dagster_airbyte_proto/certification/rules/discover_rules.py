@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 from jsonschema import Draft7Validator, SchemaError
 
-from dagster_airbyte_proto.certification.evidence import Evidence
+from dagster_airbyte_proto.certification.evidence import SourceEvidence
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling, Sample, cannot_tell, holds
 from dagster_airbyte_proto.certification.rules.answers import reply_ruling
 from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
 
 
-def discover_is_answered(evidence: Evidence) -> Ruling:
+def discover_is_answered(evidence: SourceEvidence) -> Ruling:
     evidence.spec.required  # noqa: B018 - without the spec nobody asked it
     ruling = reply_ruling(evidence.discover, "the catalog")
     if evidence.discover.answer is not None and not evidence.discover.answer.streams:
@@ -20,7 +20,7 @@ def discover_is_answered(evidence: Evidence) -> Ruling:
     return ruling
 
 
-def discover_is_stable(evidence: Evidence) -> Ruling:
+def discover_is_stable(evidence: SourceEvidence) -> Ruling:
     first = evidence.discover.required
     if evidence.second_discover.answer is None:
         return Ruling(Outcome.BROKEN, f"the second discover failed: {evidence.second_discover.required}")
@@ -33,7 +33,7 @@ def discover_is_stable(evidence: Evidence) -> Ruling:
     return holds(f"two discovers agree on {len(one)} streams")
 
 
-def catalog_is_valid(evidence: Evidence) -> Ruling:
+def catalog_is_valid(evidence: SourceEvidence) -> Ruling:
     catalog = evidence.discover.required
     faults = [Sample(f"stream {each.id}", "the catalog has it twice") for each in catalog.duplicates]
     faults += [Sample(f"stream {stream.id}", fault) for stream in catalog.streams for fault in _faults(stream)]

@@ -1,12 +1,12 @@
 """Judges an uninterrupted read: its end, its lines, and its records."""
 
-from dagster_airbyte_proto.certification.evidence import Evidence
+from dagster_airbyte_proto.certification.evidence import SourceEvidence
 from dagster_airbyte_proto.certification.reads.read_evidence import OddLines, ReadEvidence
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling, Sample, cannot_tell, does_not_apply, holds
 from dagster_airbyte_proto.protocols.events import StreamStatus
 
 
-def read_ends(evidence: Evidence) -> Ruling:
+def read_ends(evidence: SourceEvidence) -> Ruling:
     read = evidence.first_read.required
     if read.error is not None:
         return Ruling(Outcome.BROKEN, f"{read.error.found} ({read.run.seconds:.0f} s)", _samples(read.errors))
@@ -18,16 +18,16 @@ def read_ends(evidence: Evidence) -> Ruling:
     return holds(f"{_counted(read.rows, 'record')} in {read.run.seconds:.1f} s, and exit code 0")
 
 
-def lines_are_messages(evidence: Evidence) -> Ruling:
+def lines_are_messages(evidence: SourceEvidence) -> Ruling:
     """Hosts of Airbyte log a line that is no message; a message that cannot be read is lost."""
     return _lines_ruling(evidence, Outcome.WARNING)
 
 
-def every_line_is_a_message(evidence: Evidence) -> Ruling:
+def every_line_is_a_message(evidence: SourceEvidence) -> Ruling:
     return _lines_ruling(evidence, Outcome.BROKEN)
 
 
-def _lines_ruling(evidence: Evidence, of_plain_lines: Outcome) -> Ruling:
+def _lines_ruling(evidence: SourceEvidence, of_plain_lines: Outcome) -> Ruling:
     read = evidence.first_read.required
     if read.unreadable.count:
         found = f"{_counted(read.unreadable.count, 'message')} cannot be read"
@@ -38,7 +38,7 @@ def _lines_ruling(evidence: Evidence, of_plain_lines: Outcome) -> Ruling:
     return holds("every line of stdout is a message")
 
 
-def records_are_declared(evidence: Evidence) -> Ruling:
+def records_are_declared(evidence: SourceEvidence) -> Ruling:
     read = evidence.first_read.required
     if read.undeclared.count:
         found = f"of streams that were not requested: {_counted(read.undeclared.count, 'record')}"
@@ -48,14 +48,14 @@ def records_are_declared(evidence: Evidence) -> Ruling:
     return holds(f"{_counted(read.rows, 'record')} of {_counted(_streams(read), 'stream')}")
 
 
-def records_fit_their_schema(evidence: Evidence) -> Ruling:
+def records_fit_their_schema(evidence: SourceEvidence) -> Ruling:
     read = evidence.first_read.required
     if read.batches:
         return cannot_tell(f"{read.batches} batches of records are in files")
     return _fit_ruling(read, "value")
 
 
-def batches_fit_their_schema(evidence: Evidence) -> Ruling:
+def batches_fit_their_schema(evidence: SourceEvidence) -> Ruling:
     """Of a batch with a column that does not fit, the values are not counted."""
     return _fit_ruling(evidence.first_read.required, "column")
 
@@ -85,7 +85,7 @@ def _fit_ruling(read: ReadEvidence, misfit: str) -> Ruling:
     )
 
 
-def keys_are_there(evidence: Evidence) -> Ruling:
+def keys_are_there(evidence: SourceEvidence) -> Ruling:
     read = evidence.first_read.required
     with_keys = [records for records in read.streams.values() if records.keys]
     if not with_keys:
@@ -97,7 +97,7 @@ def keys_are_there(evidence: Evidence) -> Ruling:
     return holds(f"every record of {_counted(len(with_keys), 'stream')} has its primary key")
 
 
-def streams_are_complete(evidence: Evidence) -> Ruling:
+def streams_are_complete(evidence: SourceEvidence) -> Ruling:
     read = evidence.first_read.required
     if not read.statuses:
         return does_not_apply("the connector sends no stream statuses")
@@ -113,7 +113,7 @@ def streams_are_complete(evidence: Evidence) -> Ruling:
     return holds(f"{_counted(len(read.requested), 'stream')} reported COMPLETE")
 
 
-def schemas_come_first(evidence: Evidence) -> Ruling:
+def schemas_come_first(evidence: SourceEvidence) -> Ruling:
     read = evidence.first_read.required
     if read.without_schema.count:
         found = f"{_counted(read.without_schema.count, 'record')} came before the SCHEMA of their stream"

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from dagster_airbyte_proto.certification.evidence import Evidence, Reply
+from dagster_airbyte_proto.certification.evidence import Reply, SourceEvidence
 from dagster_airbyte_proto.certification.reads.resumption import Continuation, StreamComparison, comparisons
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling, Sample, cannot_tell, does_not_apply, holds
 from dagster_airbyte_proto.model import ReadMode
 
 
-def states_come(evidence: Evidence) -> Ruling:
+def states_come(evidence: SourceEvidence) -> Ruling:
     read = evidence.first_read.required
     incremental = [planned.id for planned in read.requested if planned.read is ReadMode.INCREMENTAL]
     if not incremental:
@@ -22,7 +22,7 @@ def states_come(evidence: Evidence) -> Ruling:
     return holds(f"{len(read.states):,} states")
 
 
-def states_count_their_records(evidence: Evidence) -> Ruling:
+def states_count_their_records(evidence: SourceEvidence) -> Ruling:
     read = evidence.first_read.required
     counted = [point for point in read.states if point.declared is not None]
     if not counted:
@@ -37,19 +37,19 @@ def states_count_their_records(evidence: Evidence) -> Ruling:
     return holds(f"{len(counted):,} states agree with the records before them")
 
 
-def read_resumes(evidence: Evidence) -> Ruling:
+def read_resumes(evidence: SourceEvidence) -> Ruling:
     return _continuation_ruling(evidence, evidence.resumed)
 
 
-def read_resumes_at_the_end(evidence: Evidence) -> Ruling:
+def read_resumes_at_the_end(evidence: SourceEvidence) -> Ruling:
     return _continuation_ruling(evidence, evidence.resumed_at_end)
 
 
-def cancelled_read_resumes(evidence: Evidence) -> Ruling:
+def cancelled_read_resumes(evidence: SourceEvidence) -> Ruling:
     return _continuation_ruling(evidence, evidence.cancelled)
 
 
-def cancelled_read_ends(evidence: Evidence) -> Ruling:
+def cancelled_read_ends(evidence: SourceEvidence) -> Ruling:
     read = evidence.cancelled_read.required
     report = read.run.report
     if report is None:
@@ -64,7 +64,7 @@ def cancelled_read_ends(evidence: Evidence) -> Ruling:
 _SIGKILL = 9
 
 
-def _continuation_ruling(evidence: Evidence, reply: Reply[Continuation]) -> Ruling:
+def _continuation_ruling(evidence: SourceEvidence, reply: Reply[Continuation]) -> Ruling:
     first, second = evidence.first_read.required, evidence.second_read.required
     if evidence.is_replay:
         return cannot_tell("a recording gives its answers whatever the state")

@@ -49,10 +49,14 @@ def opened_source(
 
 @contextmanager
 def opened_destination(
-    engine: Engine, connection: Connection, *, on_line: Callable[[str, str], None] = ignore_line
+    engine: Engine,
+    connection: Connection,
+    *,
+    on_line: Callable[[str, str], None] = ignore_line,
+    new_log: Callable[[Path, str, Callable[[str, str], None]], RunLog] = _new_log,
 ) -> Iterator[ConfiguredConnector[DestinationProtocol]]:
     """Opens the connector of a connection with a push, in the same way."""
-    with RunLog(_logs_folder(engine, connection), new_run_id(), on_line=on_line) as log:
+    with new_log(_logs_folder(engine, connection), new_run_id(), on_line) as log:
         destination = engine.destination(connection, log)
         with _kept_config(engine, destination):
             yield destination

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,8 @@ from dagster_airbyte_proto.errors import ConfigError
 if TYPE_CHECKING:
     from dagster_airbyte_proto.certification.certificate import Certificate, Measures
     from dagster_airbyte_proto.certification.rule import JudgedRule
+    from dagster_airbyte_proto.certification.watching.watched_program import Scratch
+    from dagster_airbyte_proto.connection import Connection
 
 _OUTCOME_WIDTH = len("does not apply") + 2
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -38,27 +40,48 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--query-seconds", metavar="N", default=120.0, show_default=True, help="Bound of each short request.")
 @click.option("--read-seconds", metavar="N", default=600.0, show_default=True, help="Bound of each read.")
+@click.option("--writes", "may_write", is_flag=True, help="Certify may write to the destination of a push.")
+@click.option(
+    "--object",
+    "object_name",
+    metavar="NAME",
+    default="airbyte_proto_certify",
+    show_default=True,
+    help="The object that it writes to; two more have names that begin so.",
+)
+@click.option(
+    "--rows",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=20_000,
+    show_default=True,
+    help="Rows of the longest write.",
+)
+@click.option("--write-seconds", metavar="N", default=120.0, show_default=True, help="Bound of each write.")
 def certify(
     call: Call,
     connection_file: str,
     folder: Path | None,
     html_file: Path | None,
     junit_file: Path | None,
-    **bounds: float,
+    **more: Any,
 ) -> Answer:
-    """Holds a source connector to the rules of its protocol, whatever it is launched by.
+    """Holds a connector to the rules of its protocol, whatever it is launched by.
 
     It starts the connector a dozen times: with the connection's config and with bad ones, to the end, cancelled and
-    resumed from its states. Nothing is written to tables, and no state moves. Exit code 1 if a rule is broken.
+    resumed. No state moves. Of a source nothing is written to tables. The destination of a push is written to, with
+    --writes alone: to objects of certify's own, which stay there. Exit code 1 if a rule is broken.
     """
     from dagster_airbyte_proto.certification.certificate import certify as certify_connector
     from dagster_airbyte_proto.certification.reports.html_page import html_page
     from dagster_airbyte_proto.certification.reports.junit import junit_xml
-    from dagster_airbyte_proto.certification.watching.watched_source import Bounds, Gathering
+    from dagster_airbyte_proto.certification.watching.watched_program import Bounds, Gathering, Scratch
 
     connection = call.open(connection_file)
+    scratch = Scratch(more.pop("object_name"), more.pop("rows"))
+    _check_may_write(connection, scratch, may_write=more.pop("may_write"), folder=folder)
     on_line = partial(show_log_line, is_verbose=True) if call.is_verbose else _ignore_line
-    options = Gathering(Bounds(**bounds), folder, _show_step, on_line)
+    options = Gathering(Bounds(**more), folder, scratch, _show_step, on_line)
     with call.engine() as engine:
         certificate = certify_connector(engine, connection, options)
     _show_step("")
@@ -68,6 +91,26 @@ def certify(
         _write(junit_file, junit_xml(certificate))
     value = {**certificate.value, "recording": str(folder) if folder else None}
     return Answer(value, tuple(_lines(certificate)), 1 if certificate.is_broken else 0)
+
+
+def _check_may_write(connection: "Connection", scratch: "Scratch", *, may_write: bool, folder: Path | None) -> None:
+    """Raises ConfigError for a destination unless the user allows writes to it."""
+    doing = f"certifying connection {connection.name}"
+    if connection.push is None:
+        if may_write:
+            raise ConfigError(doing, "--writes is for the destination of a push, and this connection has none")
+        return
+    if not may_write:
+        from dagster_airbyte_proto.certification.writes.destination_gathering import objects_to_write
+
+        objects = ", ".join(objects_to_write(connection, scratch))
+        raise ConfigError(
+            doing,
+            f"certify writes to its destination: to {objects}, and nothing removes what it writes",
+            remedy="Add --writes if it may; --object NAME names other objects.",
+        )
+    if folder is not None:
+        raise ConfigError(doing, "--record is for sources", remedy="Record a push: airbyte-proto record.")
 
 
 def _write(file: Path, content: bytes) -> None:
@@ -88,6 +131,8 @@ def _show_step(step: str) -> None:
 
 
 def _lines(certificate: "Certificate") -> Iterator[str]:
+    if certificate.is_destination:
+        yield f"certify wrote to the destination, to {', '.join(certificate.objects)}: nothing removes what it wrote"
     yield f"{certificate.connection}: {certificate.protocol}, {certificate.connector}"
     for subject, rules in groupby(certificate.rules, lambda each: each.rule.subject):
         yield ""
@@ -95,7 +140,7 @@ def _lines(certificate: "Certificate") -> Iterator[str]:
         for each in rules:
             yield from _rule_lines(each)
     if certificate.measures is not None:
-        yield from ("", _measure_line(certificate.measures))
+        yield from ("", _measure_line(certificate, certificate.measures))
     yield ""
     yield _summary(certificate)
 
@@ -118,12 +163,12 @@ def _rule_lines(each: "JudgedRule") -> Iterator[str]:
         yield from wrapped_lines(ruling.remedy, f"{indent}→ ", f"{indent}  ")
 
 
-def _measure_line(measures: "Measures") -> str:
+def _measure_line(certificate: "Certificate", measures: "Measures") -> str:
     speed = f"{measures.records_per_second:,.0f} records/s, {size_text(round(measures.bytes_per_second))}/s"
     memory = f", at most {size_text(measures.peak_memory_bytes)} of memory" if measures.peak_memory_bytes else ""
-    return (
-        f"{counted(measures.records, 'record')} at {speed}, first output after {measures.silent_seconds:.1f} s{memory}"
-    )
+    seconds = f"{measures.silent_seconds:.1f} s"
+    silent = f"{seconds} to start and to end" if certificate.is_destination else f"first output after {seconds}"
+    return f"{counted(measures.records, 'record')} at {speed}, {silent}{memory}"
 
 
 def _summary(certificate: "Certificate") -> str:

@@ -26,6 +26,11 @@ class StreamEncoder:
         self._schema = opened_row_schema(protocol, rules.schema, stream)
         self.files: WrittenBatches | None = None
 
+    @property
+    def has_schema(self) -> bool:
+        """True if rows are held against a schema of the destination's."""
+        return self._schema is not None
+
     def sendable(self, batch: PlanBatch) -> tuple[pa.RecordBatch, list[list[RejectedRow]]]:
         """Returns the rows of a batch that can be sent, as they are sent, and those that cannot, by the look that found
         them."""

@@ -1,0 +1,103 @@
+"""A connection's connector whose every run is watched: what it answers, what it leaks, what it costs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from dagster_airbyte_proto.certification.evidence import Reply, Step
+from dagster_airbyte_proto.certification.watching.memory_meter import MemoryMeter, container_meter, process_meter
+from dagster_airbyte_proto.certification.watching.secret_watch import SecretWatch
+from dagster_airbyte_proto.certification.watching.watched_launcher import WatchedLauncher
+from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.masking import named_secrets
+from dagster_airbyte_proto.protocols.events import ConfigEvent
+from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.run_log import ignore_line
+
+Answer = TypeVar("Answer")
+AnyConnector = TypeVar("AnyConnector", bound=ConfiguredConnector[Any])
+
+
+class Bounds(NamedTuple):
+    """The bounds of the runs: each short request, each read, and each write, ends within so many seconds."""
+
+    query_seconds: float = 120.0
+    read_seconds: float = 600.0
+    write_seconds: float = 120.0
+
+
+class Scratch(NamedTuple):
+    """The object of its own that a certification of a destination writes to, and the rows of its longest write."""
+
+    name: str = "airbyte_proto_certify"
+    rows: int = 20_000
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """The names of all objects that it writes to: other rows have other fields."""
+        return self.name, f"{self.name}_types", f"{self.name}_misfit"
+
+
+class Gathering(NamedTuple):
+    """Options of a gathering. `on_step` gets the name of each step before it begins; `folder` is for a recording."""
+
+    bounds: Bounds = Bounds()
+    folder: Path | None = None
+    scratch: Scratch = Scratch()
+    on_step: Callable[[str], None] = lambda _step: None
+    on_line: Callable[[str, str], None] = ignore_line
+
+
+class WatchedProgram(Generic[AnyConnector]):
+    """The connector, with its runs and the secrets that it leaks. `read` says what a line of its output means."""
+
+    def __init__(
+        self, connector: AnyConnector, watch: SecretWatch, options: Gathering, read: Callable[[bytes], object]
+    ) -> None:
+        self.connector, self.watch, self.options, self._read = connector, watch, options, read
+        self._launcher = WatchedLauncher(connector.connector.launcher, _meter(connector))
+        self.steps: list[Step] = []
+
+    @property
+    def is_replay(self) -> bool:
+        return self.connector.connection.connector.launch.kind == "replay"
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Every run of the connector is watched meanwhile."""
+        before = self.connector.connector.launcher
+        self._launcher.inner = before
+        self.connector.connector = self.connector.connector._replace(launcher=self._launcher)
+        try:
+            yield
+        finally:
+            self.connector.connector = self.connector.connector._replace(launcher=before)
+
+    def reply(self, step: str, ask: Callable[[], Answer]) -> Reply[Answer]:
+        """Asks the connector, and returns its answer or its error."""
+        self.options.on_step(step)
+        self.watch.run = step
+        config = self.connector.config  # A connector may have rewritten it, with new secrets.
+        self.watch.mask = self.watch.mask.extended(named_secrets(config.current) | config.secrets)
+        before = len(self._launcher.runs)
+        answer, failure = None, None
+        try:
+            answer = ask()
+        except ConnectorError as error:
+            failure = error
+        runs = tuple(self._launcher.runs[before:])
+        self.steps += [Step(step, run.without_output) for run in runs]
+        for run in runs:
+            self.watch.look_through(run.output, self._is_config)
+        return Reply(answer, failure, runs)
+
+    def _is_config(self, line: bytes) -> bool:
+        return isinstance(self._read(line), ConfigEvent)
+
+
+def _meter(connector: ConfiguredConnector[Any]) -> MemoryMeter:
+    connection = connector.connection
+    if connection.connector.launch.kind == "docker":
+        return container_meter(connection.name, connector.log.run_id)
+    return process_meter
