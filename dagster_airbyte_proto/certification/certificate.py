@@ -8,6 +8,7 @@ from dagster_airbyte_proto.certification.gathering import gather
 from dagster_airbyte_proto.certification.rule import JudgedRule, Outcome, Rule, judged
 from dagster_airbyte_proto.certification.rules.airbyte import AIRBYTE_RULES
 from dagster_airbyte_proto.certification.rules.destinations.airbyte_destinations import AIRBYTE_DESTINATION_RULES
+from dagster_airbyte_proto.certification.rules.destinations.component_destinations import COMPONENT_DESTINATION_RULES
 from dagster_airbyte_proto.certification.rules.destinations.singer_targets import SINGER_TARGET_RULES
 from dagster_airbyte_proto.certification.rules.destinations.syncmaven_destinations import SYNCMAVEN_DESTINATION_RULES
 from dagster_airbyte_proto.certification.rules.rapidbyte import RAPIDBYTE_RULES
@@ -16,7 +17,6 @@ from dagster_airbyte_proto.certification.watching.watched_program import Gatheri
 from dagster_airbyte_proto.certification.writes.destination_gathering import gather_destination
 from dagster_airbyte_proto.certification.writes.write_evidence import DestinationEvidence
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.engine import Engine
 
 _RULES: Mapping[str, Sequence[Rule[SourceEvidence]]] = {
@@ -28,6 +28,7 @@ _DESTINATION_RULES: Mapping[str, Sequence[Rule[DestinationEvidence]]] = {
     "airbyte": AIRBYTE_DESTINATION_RULES,
     "singer": SINGER_TARGET_RULES,
     "syncmaven": SYNCMAVEN_DESTINATION_RULES,
+    "rapidbyte": COMPONENT_DESTINATION_RULES,
 }
 
 
@@ -120,10 +121,6 @@ def certify(engine: Engine, connection: Connection, options: Gathering) -> Certi
     if connection.push is None:
         source = gather(engine, connection, options)
         return _certificate(connection, source, judged(_RULES[protocol], source), _measures(source))
-    if protocol not in _DESTINATION_RULES:
-        raise ConfigError(
-            f"certifying connection {connection.name}", f"there are no rules for destinations of {protocol} so far"
-        )
     destination = gather_destination(engine, connection, options)
     rules = judged(_DESTINATION_RULES[protocol], destination)
     found = _certificate(connection, destination, rules, _measures_of_writes(destination))

@@ -57,8 +57,10 @@ def gather_destination(engine: Engine, connection: Connection, options: Gatherin
 
 def objects_to_write(connection: Connection, scratch: Scratch) -> tuple[str, ...]:
     """The names of the objects that certify would write to; one where destinations have objects of their own."""
-    has_own = destination_protocol_of(connection).has_catalog is HasCatalog.ALWAYS
-    return (scratch.name,) if has_own else scratch.objects
+    protocol = destination_protocol_of(connection)
+    if protocol.has_catalog is HasCatalog.ALWAYS:
+        return (scratch.name,)
+    return scratch.objects[:2] if protocol.takes_batches else scratch.objects
 
 
 def _gathered(watched: WatchedProgram[Destination], values: ValueStore) -> DestinationEvidence:
@@ -112,7 +114,7 @@ def _target(
         if why is not None:
             refusals.append(why)
         elif not operations:
-            return WriteTarget(scratch.objects, mode, keys)
+            return WriteTarget(objects_to_write(connection, scratch), mode, keys)
         else:
             pushed = (connection.push or {}).get(scratch.name)
             schema = row_schema_of(protocol, operations, stream)

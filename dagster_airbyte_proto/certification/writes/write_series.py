@@ -90,6 +90,10 @@ class WriteSeries:
         again = reply("second write of the same rows", self._plain)
         all_types = reply("write of all kinds of values", lambda: self._typed(KINDS))
         types = () if _went_well(all_types) else self._each_type(reply)
+        if self._watched.connector.protocol.takes_batches:
+            # A batch says what its columns are, and it is the host that frames it and ends the process.
+            none = Reply[WriteEvidence](None)
+            return Writes(empty, first, again, all_types, types, none, none, none, reply("long write", self._long))
         misfit = reply("write of a row that does not fit its schema", self._misfit)
         cut = reply("write that ends in the middle of a line", lambda: self._ending(Ending.CUT))
         cancelled = reply("cancelled write", lambda: self._ending(Ending.CANCELLED))

@@ -8,6 +8,15 @@ from dagster_airbyte_proto.certification.writes.write_evidence import Destinatio
 _EXIT = "Set `acknowledge: exit` in connections to it: then its exit code 0 counts for all rows of a process."
 
 
+def checkpoints_come(evidence: DestinationEvidence) -> Ruling:
+    """Of a component: its checkpoints say how many rows are safe, and its good end may prove the rest."""
+    write = evidence.first.required
+    if write.proved_rows < write.rows:
+        found = f"its checkpoints prove {write.proved_rows} of {write.rows} rows"
+        return Ruling(Outcome.BROKEN, found, remedy=f"Take a checkpoint after the last batch. {_EXIT}")
+    return holds(f"they prove all {write.rows} rows, by {len(write.received)} words of the component")
+
+
 def states_come_back(evidence: DestinationEvidence) -> Ruling:
     write = evidence.first.required
     if write.proved_rows == write.rows and write.received:
