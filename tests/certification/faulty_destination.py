@@ -81,6 +81,8 @@ class FaultyDestination:
         return 1
 
     def write(self) -> int:
+        if self.has("starts_slowly"):
+            time.sleep(3.0)
         if self.has("ignores_sigterm"):
             signal.signal(signal.SIGTERM, lambda *_: None)
         if self.has("drains"):
@@ -128,7 +130,7 @@ class FaultyDestination:
         if self.has("keeps_rows"):
             self.kept.append(os.urandom(_KEPT_BYTES))
             time.sleep(0.0002)
-        if self.has("slows_down") and self.all_rows > 1000:
+        if self.has("slows_down") and self.all_rows > 7000:
             time.sleep(0.004)
         text = json.dumps(row)
         if "\\u0000" in text:

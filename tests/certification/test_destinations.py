@@ -153,10 +153,10 @@ def test_a_write_that_hangs_after_half_a_line_is_stopped(certified: CertifyDesti
 
 
 def test_rejected_rows_and_bare_states_are_read_as_in_a_push(certified: CertifyDestination) -> None:
-    rulings = _rulings(certified("airbyte", "counts_misfits", "bare", "appends_only"))
+    rulings = _rulings(certified("airbyte", "counts_misfits", "bare", "appends_only", "starts_slowly"))
     assert with_outcome(rulings, Outcome.BROKEN) | with_outcome(rulings, Outcome.WARNING) == set()
     assert "1 of 5 rows were rejected, and counted so" in rulings["misfit_is_loud"].met
-    assert rulings["states_come_back"].met.endswith("bare")
+    assert rulings["states_come_back"].met == "all 5 states came back, while the input was open, bare"
     assert "no mode by key" in rulings["write_again"].met
 
 
@@ -164,8 +164,13 @@ def test_rejected_rows_and_bare_states_are_read_as_in_a_push(certified: CertifyD
 def test_a_destination_that_keeps_its_rows_or_slows_down(certified: CertifyDestination) -> None:
     keeps = _rulings(certified("singer", "keeps_rows", scratch=Scratch(rows=12_000)))["memory_flat"]
     assert keeps.outcome is Outcome.WARNING and "it keeps what it gets" in keeps.met
-    slows = _rulings(certified("singer", "slows_down", scratch=Scratch(rows=2000)))["speed_flat"]
+    slows = _rulings(
+        certified("singer", "slows_down", scratch=Scratch(rows=12_000), bounds=Bounds(write_seconds=120.0))
+    )["speed_flat"]
     assert slows.outcome is Outcome.WARNING
+    bounds = Bounds(query_seconds=30.0, write_seconds=12.0)
+    slow = _rulings(certified("singer", "slows_down", scratch=Scratch(rows=12_000), bounds=bounds))["speed_flat"]
+    assert slow.outcome is Outcome.CANNOT_TELL and "take fewer --rows, or more --write-seconds" in slow.met
 
 
 @pytest.mark.nightly

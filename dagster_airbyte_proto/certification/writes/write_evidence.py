@@ -46,8 +46,8 @@ class WriteEvidence:
     """One write. `states` are the positions that were sent as states.
 
     `reported` is the first error that the destination reported, `failure` the one that we met: it took no more input,
-    or did not end in time. `end_seconds` passed from the end of its input (or SIGTERM) to its own end. `plain_lines`
-    are lines of its output that are no messages. `refused` is why rows could not be sent at all.
+    or did not end in time (`is_late`). `end_seconds` passed from the end of its input (or SIGTERM) to its own end.
+    `plain_lines` are lines of its output that are no messages. `refused` is why rows could not be sent at all.
     """
 
     rows: int = 0
@@ -57,6 +57,7 @@ class WriteEvidence:
     rejections: Sequence[str] = ()
     reported: str | None = None
     failure: ConnectorError | None = None
+    is_late: bool = False
     has_records: bool = False
     plain_lines: int = 0
     refused: Sequence[str] = ()

@@ -80,7 +80,7 @@ class WriteSeries:
         empty = reply("write without rows", lambda: self._write(WriteScript()))
         # A process that has nothing to do takes as long as it needs to start and to end.
         self._settle_seconds = empty.answer.run.seconds if empty.answer else 0.0
-        first = reply("write", self._plain)
+        first = reply("write", self._first)
         if first.answer is None or not first.answer.ended_well:
             found = first.error.found if first.error else "the first write failed"
             missing: Reply[WriteEvidence] = Reply(None, ConnectorError("writing to the destination", found))
@@ -113,6 +113,10 @@ class WriteSeries:
         return tuple(
             TypeWrite(kind, reply(f"write of {kind}", lambda kind=kind: self._typed((kind,)))) for kind in KINDS
         )
+
+    def _first(self) -> WriteEvidence:
+        """The write that shows when states come back: a slow start must not look like states at the end alone."""
+        return self._write(WriteScript(self._plain_batches(), settle_seconds=self._settle_seconds))
 
     def _plain(self) -> WriteEvidence:
         return self._write(WriteScript(self._plain_batches()))

@@ -148,6 +148,7 @@ class ScratchWriter:
         self._refused: list[str] = []
         self._rows = self._size_bytes = 0
         self._deadline = 0.0
+        self._is_late = False
 
     def run(self, running: WatchedConnector, script: WriteScript) -> WriteEvidence:
         """Writes all, ends as the script says, and waits for the end of the process. Stops it in any case."""
@@ -177,6 +178,7 @@ class ScratchWriter:
             rejections=tuple(collector.rejections),
             reported=None if collector.reported is None else self._destination.mask.text(collector.reported),
             failure=failure,
+            is_late=self._is_late,
             has_records=collector.has_records,
             plain_lines=collector.plain_lines,
             refused=tuple(self._refused),
@@ -256,6 +258,7 @@ class ScratchWriter:
 
     def _check_time(self, found: str) -> None:
         if time.monotonic() > self._deadline:
+            self._is_late = True
             raise ConnectorError(_DOING, found)
 
     def _read_on(self, running: RunningConnector, seconds: float) -> None:
