@@ -89,7 +89,7 @@ class WriteSeries:
             return self._of_own_rows(empty, first)
         again = reply("second write of the same rows", self._plain)
         all_types = reply("write of all kinds of values", lambda: self._typed(KINDS))
-        types = () if _went_well(all_types) else self._each_type(reply)
+        types = () if _went_well(all_types, first.answer) else self._each_type(reply)
         if self._watched.connector.protocol.takes_batches:
             # A batch says what its columns are, and it is the host that frames it and ends the process.
             none = Reply[WriteEvidence](None)
@@ -178,6 +178,9 @@ class WriteSeries:
         )
 
 
-def _went_well(reply: Reply[WriteEvidence]) -> bool:
+def _went_well(reply: Reply[WriteEvidence], first: WriteEvidence) -> bool:
+    """True if all rows were taken, and proved if those of the first write were."""
     write = reply.answer
-    return write is not None and write.ended_well and not write.rejected_rows and not write.refused
+    if write is None or not write.ended_well or write.rejected_rows or write.refused:
+        return False
+    return write.proves_all or not first.proves_all
