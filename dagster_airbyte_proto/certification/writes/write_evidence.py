@@ -47,7 +47,8 @@ class WriteEvidence:
 
     `reported` is the first error that the destination reported, `failure` the one that we met: it took no more input,
     or did not end in time (`is_late`). `end_seconds` passed from the end of its input (or SIGTERM) to its own end.
-    `plain_lines` are lines of its output that are no messages. `refused` is why rows could not be sent at all.
+    `plain_lines` are lines of its output that are no messages. `refused` is why rows could not be sent at all. `end` is
+    how its process ended, with its words, masked.
     """
 
     rows: int = 0
@@ -63,6 +64,7 @@ class WriteEvidence:
     refused: Sequence[str] = ()
     marks: Sequence[WriteMark] = ()
     end_seconds: float = 0.0
+    end: str = ""
     run: ConnectorRun
 
     @property
@@ -79,7 +81,7 @@ class WriteEvidence:
             return f"it reported: {self.reported}"
         report = self.run.report
         if report is not None and not report.ended_cleanly and not report.stopped:
-            return f"it {report.how_it_ended_and_why}"
+            return f"it {self.end}"
         return self.failure.found if self.failure else f"it {self.run.how_it_ended}"
 
     @property

@@ -169,14 +169,14 @@ class ScratchWriter:
         return self._evidence(running, failure, time.monotonic() - ended_at)
 
     def _evidence(self, running: WatchedConnector, failure: ConnectorError | None, seconds: float) -> WriteEvidence:
-        collector = self._collector
+        collector, mask, report = self._collector, self._destination.mask, running.run.report
         return WriteEvidence(
             rows=self._rows,
             states=collector.states,
             received=tuple(collector.received),
             result=collector.result,
             rejections=tuple(collector.rejections),
-            reported=None if collector.reported is None else self._destination.mask.text(collector.reported),
+            reported=None if collector.reported is None else mask.text(collector.reported),
             failure=failure,
             is_late=self._is_late,
             has_records=collector.has_records,
@@ -184,6 +184,7 @@ class ScratchWriter:
             refused=tuple(self._refused),
             marks=tuple(self._marks),
             end_seconds=seconds,
+            end="" if report is None else mask.text(report.how_it_ended_and_why),
             run=running.run,
         )
 
