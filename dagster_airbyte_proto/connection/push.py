@@ -74,11 +74,11 @@ class PushOptions(StrictModel):
     """The push of one stream.
 
     `key` names the fields, as the destination gets them, that make a row the same row. `map` gives each field its
-    column, a constant or an expression; without it the destination gets all columns. `options` are those of the
-    destination's stream, where its protocol has such. `nulls` says whether a row has its nulls; by default it has, but
-    for Syncmaven, where most types of rows allow none. `changes` says how it is found out
-    which rows are new. A push of one partition sends the rows whose column `partition` has its key. `max_removed` is of
-    the rows that the destination has, `max_rejected` of those that are sent.
+    column, a constant or an expression; without it the destination gets all columns of a query, and those of a table
+    that no sync added. `options` are those of the destination's stream, where its protocol has such. `nulls` says
+    whether a row has its nulls; by default it has, but for Syncmaven, where most types of rows allow none. `changes`
+    says how it is found out which rows are new. A push of one partition sends the rows whose column `partition` has its
+    key. `max_removed` is of the rows that the destination has, `max_rejected` of those that are sent.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.push import TableSnapshot
+from dagster_airbyte_proto.loads.table import SLICE_COLUMN
+from dagster_airbyte_proto.schema.columns import METADATA, SDC
 
 HASH = "_hash"
 """The column of a plan, and of a delivered table, with the hash of the row as the destination gets it."""
@@ -22,6 +24,10 @@ PARTITION = "_pushed_partition"
 """The column of a delivered table with the partition in which the row was delivered last, if it was in one.
 
 `_partition` is a name that Iceberg keeps for itself: a table with such a column is created, and cannot be read."""
+
+SYNC_COLUMNS = frozenset((*METADATA.names, *SDC.names, SLICE_COLUMN))
+"""The columns that a sync adds to those of its stream. Most of their values are new whenever a source sends a row
+again: if they were sent, no row would be as it was delivered."""
 
 _MAX_COLUMNS = 20
 
@@ -51,12 +57,12 @@ class PushedPartition(NamedTuple):
 class PlanQuery(NamedTuple):
     """The rows that a push asks for, of a `table` or a query in `sql`.
 
-    Without `fields` the destination gets all columns. `delivered` is the table of what it has; without it all rows are
-    sent, and with `sends_all`, where it only shows which rows are gone. Of a `cursor` column only values greater than
-    `after` are. `fingerprint` goes into the hash of each row. With `compares_keys` a table remembers what is delivered,
-    though the first query asks it nothing. The table is read as it was `at` a snapshot. With `since` only what has
-    changed after that one is compared with what is delivered. Of a `partition` only its rows are, and removed is what
-    was delivered in it last and is gone from it.
+    Without `fields` the destination gets all columns: of a table without SYNC_COLUMNS, but `has_sync_columns` adds
+    these. `delivered` is the table of what it has; without it all rows are sent, and with `sends_all`, where it only
+    shows which rows are gone. Of a `cursor` column only values greater than `after` are. `fingerprint` goes into the
+    hash of each row. With `compares_keys` a table remembers what is delivered, though the first query asks it nothing.
+    The table is read as it was `at` a snapshot. With `since` only what has changed after that one is compared with what
+    is delivered. Of a `partition` only its rows are, and removed is what was delivered in it last and is gone from it.
     """
 
     stream: str
@@ -76,6 +82,7 @@ class PlanQuery(NamedTuple):
     since: TableSnapshot | None = None
     partition: PushedPartition | None = None
     sends_all: bool = False
+    has_sync_columns: bool = False
 
     @property
     def key_columns(self) -> tuple[str, ...] | None:
@@ -85,6 +92,20 @@ class PlanQuery(NamedTuple):
         columns = {field.name: field.column for field in self.fields}
         found = tuple(name for key in self.keys if (name := columns.get(key)) is not None and "." not in name)
         return found if len(found) == len(self.keys) else None
+
+    def fields_among(self, columns: Sequence[str]) -> list[str]:
+        """The columns of the origin that are the fields, where there are no `fields`. A key is always one."""
+        if self.sql is not None or self.has_sync_columns:
+            return list(columns)
+        found = [name for name in columns if name not in SYNC_COLUMNS or name in self.keys]
+        if not found:
+            raise ConfigError(
+                f"planning the rows of {self.table}",
+                "it has no columns but those that syncs add",
+                remedy="Name those to send in `map`.",
+                stream=self.stream,
+            )
+        return found
 
 
 class PlannedRows(NamedTuple):

@@ -141,7 +141,7 @@ def _push_lines(push: PushedTable, stream: str) -> list[str]:
         f"  from: {yaml_text(push.table)}" + ('  # a table; or sql: "SELECT …"' if push.table else fill_in),
         f"  key: {yaml_text(list(push.key) or None)}" + ("  # what makes a row the same row" if push.key else fill_in),
         f"  mode: upsert  # or {', '.join(mode for mode in PushMode if mode is not PushMode.UPSERT)}",
-        "  #map: {id: id, email: email_address}  # fields and their columns; without it all columns",
+        "  #map: {id: id, email: email_address}  # fields and their columns; without it all that no sync added",
     ]
 
 

@@ -274,7 +274,7 @@ def _mapped_frame(
 
 def _selected(frame: DataFrame, query: PlanQuery, carried: tuple[str, ...]) -> DataFrame:
     if not query.fields:
-        return frame.select(*(f.col(quoted(name)) for name in frame.columns if name not in carried), *carried)
+        return frame.select(*map(quoted, query.fields_among(frame.columns)))  # The carried ones are among them.
     try:
         return frame.select(*(planned_column(each).alias(each.name) for each in query.fields), *carried)
     except PySparkException as error:

@@ -42,7 +42,7 @@ class FolderPlanner:
 
     def snapshot(self, table: str) -> TableSnapshot | None:
         """The snapshot of a folder table is a digest of its rows."""
-        rows = _without_own(self._table(table)).to_pylist()
+        rows = self._table(table).to_pylist()
         return TableSnapshot(table, table, hashlib.sha256(repr(rows).encode()).hexdigest()[:12])
 
     def keep_snapshot(self, tag: str, snapshot: TableSnapshot) -> None:
@@ -83,12 +83,12 @@ class FolderPlanner:
         return PlannedRows(len(rows), len(there), self._greatest(query), note=note, written=written)
 
     def _mapped(self, query: PlanQuery) -> pa.Table:
-        table = _without_own(self._in_partition(self._after_cursor(query), query))
-        names = [field.name for field in query.fields] or table.column_names
+        table = self._in_partition(self._after_cursor(query), query)
+        names = [field.name for field in query.fields] or query.fields_among(table.column_names)
         if lacking := [key for key in query.keys if key not in names]:
             raise ConfigError("planning the rows", f"key {', '.join(lacking)} is no field that the destination gets")
         if not query.fields:
-            return table
+            return table.select(names)
         columns = {}
         for field in query.fields:
             if field.sql is not None or (field.column is not None and field.column not in table.column_names):
@@ -102,7 +102,7 @@ class FolderPlanner:
         if query.partition is None or column is None:
             return table
         if column not in table.column_names:
-            raise lacking_column(query, column, _without_own(table).column_names)
+            raise lacking_column(query, column, table.column_names)
         in_it = [str(value) == query.partition.key for value in table.column(column).to_pylist()]
         return table.filter(pa.array(in_it, pa.bool_()))
 
@@ -113,7 +113,7 @@ class FolderPlanner:
         if not table.column_names:
             raise ConfigError("planning the rows", f"there is no table {query.table}", stream=query.stream)
         if query.cursor is not None and query.cursor not in table.column_names:
-            raise lacking_column(query, query.cursor, _without_own(table).column_names)
+            raise lacking_column(query, query.cursor, table.column_names)
         if query.cursor is None or query.after is None:
             return table
         cursor = table.column(query.cursor)
@@ -127,16 +127,11 @@ class FolderPlanner:
         return None if greatest is None else str(greatest)
 
     def _delivered(self, query: PlanQuery) -> list[_Row]:
-        found: list[_Row] = _without_own(self._table(query.delivered)).to_pylist() if query.delivered else []
-        return found
+        return self._table(query.delivered).to_pylist() if query.delivered else []
 
     def _table(self, name: str | None) -> pa.Table:
         namespace, _, table = (name or "").replace("`", "").rpartition(".")
         return self._rows(TableName(namespace.rpartition(".")[2], table))
-
-
-def _without_own(table: pa.Table) -> pa.Table:
-    return table.select([each for each in table.column_names if not each.startswith("_airbyte")])
 
 
 def _change(query: PlanQuery, known: _Row | None, row_hash: int) -> str | None:

@@ -144,6 +144,25 @@ def test_fields_are_mapped(plans: _Plans) -> None:
     assert [(row["name"], row["shop"]) for row in rows.values()] == [("a", "north"), ("a", "north"), ("c", "north")]
 
 
+def test_columns_of_syncs_pick_rows_and_are_fields_only_as_keys(spark: SparkSession, plans: _Plans) -> None:
+    spark.sql("""CREATE TABLE lake.added_by_syncs.people USING iceberg AS SELECT id, '{}' AS _airbyte_data,
+        uuid() AS _airbyte_raw_id, timestamp_seconds(id) AS _airbyte_extracted_at, 5L AS _airbyte_generation_id,
+        cast(id % 2 AS string) AS _airbyte_partition FROM range(4)""")
+    query = _query()._replace(sql=None, table="lake.added_by_syncs.people")
+    assert plans.write(query._replace(partition=PushedPartition("1", "_airbyte_partition"))).keys() == {1, 3}
+    by_time = query._replace(cursor="_airbyte_extracted_at", after="1970-01-01 00:00:01+00:00")
+    rows = plans.write(by_time)
+    assert rows.keys() == {2, 3}
+    assert rows[2].keys() == {"id", "_airbyte_data", HASH, CHANGE}
+    by_raw_id = query._replace(keys=("_airbyte_raw_id", "_airbyte_partition"))
+    names = ["id", "_airbyte_data", "_airbyte_raw_id", "_airbyte_partition"]
+    assert SparkPlanner(spark).fields(by_raw_id).names == names
+    assert SparkPlanner(spark).fields(query._replace(sql="SELECT 1 AS _airbyte_raw_id, 2 AS id", table=None)).names == [
+        "_airbyte_raw_id",
+        "id",
+    ]
+
+
 def test_a_cursor_sends_what_is_greater(plans: _Plans) -> None:
     assert len(plans.write(_query(cursor="id", keys=()))) == 3
     assert plans.counted is not None

@@ -19,7 +19,7 @@ _NAME = re.compile(r"(?<![\w.`])(?:`((?:[^`]|``)+)`|([A-Za-z_]\w*))(?!\s*\(|\w)"
 def field_origins(planner: PushPlanner, query: PlanQuery, fields: pa.Schema) -> Mapping[str, PushedField]:
     """Returns the fields, in order. Of an expression the origins are the columns that it names; a constant has none."""
     if any(field.sql is not None for field in query.fields):
-        known = planner.fields(query._replace(fields=(), keys=(), cursor=None, after=None)).names
+        known = planner.fields(query._replace(fields=(), keys=(), cursor=None, after=None, has_sync_columns=True)).names
     else:
         known = []
     mapped = {field.name: _columns(field, known) for field in query.fields}
