@@ -56,7 +56,8 @@ def _process(url: str) -> Iterator[Callable[[str], str]]:
         try:
             yield opened
         finally:
-            process.stdin.close()
+            # By itself it would wait for a thread of pyspark's, which looks for a server that is gone for ten minutes.
+            process.kill()
 
 
 def test_a_wrong_token_is_forgotten_once_it_was_refused(tmp_path: Path) -> None:
