@@ -14,6 +14,8 @@ LAUNCH ?= local
 # Thousands of Pythons are started here. What they import is to be compiled once, not by each of them; and OpenBLAS, which
 # comes with numpy, has its threads turn idly for a tenth of a second in each.
 unexport PYTHONDONTWRITEBYTECODE
+# Set-ups of several worktrees share uv's cache, and wait for each other: longer than its 5 minutes, on a slow machine.
+$(VENV)/.ready: export UV_LOCK_TIMEOUT ?= 1200
 quick test nightly kills simulate matrix: export OPENBLAS_NUM_THREADS = 1
 
 help: ## this list
