@@ -55,8 +55,8 @@ class TableWriter(Protocol):
         """
         ...
 
-    def witness(self, name: TableName, connection: str) -> Witness:
-        """Returns what the log of a prepared table says of the loads of a connection that readers see."""
+    def witness(self, name: TableName, connection: str) -> Witness | None:
+        """Returns what a table's log says of the loads of a connection that readers see; None if there is no table."""
         ...
 
     def close(self) -> None:

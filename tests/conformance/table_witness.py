@@ -28,6 +28,7 @@ class WitnessConformance(NewTable):
         gone = msgspec.structs.replace(load, table=TableName(target.name.namespace, "never_made"))
         with pytest.raises(TableError):
             bench.writer.find_load("l1", gone)
+        assert bench.writer.witness(gone.table, "shop") is None
 
     def test_a_table_names_the_newest_load_of_a_connection_and_itself(self, bench: Bench, target: TableTarget) -> None:
         assert target.table_id
@@ -36,8 +37,9 @@ class WitnessConformance(NewTable):
             load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
             bench.writer.commit(load_id, msgspec.structs.replace(load, connection=connection))
         for tables in (bench.writer, bench.other):
-            assert tables.witness(target.name, "shop")[:2] == (target.table_id, "l2")
-            assert tables.witness(target.name, "till")[:2] == (target.table_id, "l3")
+            for connection, newest in (("shop", "l2"), ("till", "l3")):
+                found = tables.witness(target.name, connection)
+                assert found is not None and found[:2] == (target.table_id, newest)
 
     def test_rows_for_another_table_of_the_name_are_refused(self, bench: Bench, target: TableTarget) -> None:
         load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])

@@ -15,15 +15,15 @@ def check_witness(
     store: StateStore,
     lease: Lease,
     stream: StreamId,
-    witness: Witness,
+    witness: Witness | None,
     landed: LandedTable | None,
     *,
     remedy: str | None = None,
 ) -> None:
     """Raises TableError where table and store contradict each other.
 
-    `landed` is what the store remembers of the stream's last load. None if nothing depends on it. Without another
-    `remedy` the error names the sync that reads everything again.
+    `witness` is None where there is no table. `landed` is what the store remembers of the stream's last load. None if
+    nothing depends on it. Without another `remedy` the error names the sync that reads everything again.
     """
     found = _contradiction(store, witness, landed)
     if found:
@@ -42,7 +42,15 @@ def _refresh(store: StateStore, lease: Lease, stream: StreamId) -> str:
     return f"{command}   (all its streams, which share one state)" if is_shared else f"{command} --streams {stream}"
 
 
-def _contradiction(store: StateStore, witness: Witness, landed: LandedTable | None) -> str:
+def _contradiction(store: StateStore, witness: Witness | None, landed: LandedTable | None) -> str:
+    if witness is None:
+        # A load that an older release announced has left no table id in the store.
+        is_missed = landed is not None and landed.table_id
+        return (
+            "there is no such table; there was when the state was made: the rows before it are gone"
+            if is_missed
+            else ""
+        )
     newest = store.load(witness.newest_load) if witness.newest_load else None
     if witness.newest_load and newest is None:
         return (

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease
 from dagster_airbyte_proto.errors import Cancelled, TableError
-from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, spec_digest
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, Witness, spec_digest
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder
@@ -154,13 +154,22 @@ class TargetTables:
             left = wait(prepared, _CANCELLED_WAIT_SECONDS if was_cancelled else _POLL_SECONDS).not_done
             self._has_stopped_waiting = was_cancelled and bool(left)
 
+    def _checked_witness(self, stream: StreamId, spec: TableSpec) -> Witness | None:
+        witness = self._engine.tables.witness(spec.name, self._lease.connection)
+        check_witness(self._store, self._lease, stream, witness, self._remembered[stream])
+        return witness
+
     def _prepare(self, stream: StreamId, spec: TableSpec) -> TableTarget:
         tables = self._engine.tables
         if self._is_closed:
             raise TableError(f"preparing table {spec.name}", "the sync is over")
-        target = tables.prepare(spec)
-        if stream in self._remembered:
-            witness = tables.witness(spec.name, self._lease.connection)
-            check_witness(self._store, self._lease, stream, witness, self._remembered[stream])
+        if stream not in self._remembered:
+            target = tables.prepare(spec)
+        else:
+            # Before it is prepared: a table that somebody dropped is not made again, for readers to find no rows in it.
+            witness = self._checked_witness(stream, spec)
+            target = tables.prepare(spec)
+            if witness is None or witness.table_id != target.table_id:
+                self._checked_witness(stream, spec)
         reach("table.prepared")
         return target

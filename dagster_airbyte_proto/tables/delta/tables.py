@@ -165,9 +165,11 @@ class DeltaTables:
             check_table_id(doing, snapshot.metadata.id, part)
             return self._landed(snapshot, load_id, part)
 
-    def witness(self, name: TableName, connection: str) -> Witness:
+    def witness(self, name: TableName, connection: str) -> Witness | None:
         with self.translated_errors(f"reading the log of table {self._sql_name(name)}"):
             snapshot = self.java().snapshot(self.location(name))
+            if snapshot.version < 0:
+                return None
             log = self.storage.at(f"{self.location(name)}/_delta_log")
             return Witness(snapshot.metadata.id, *newest_load(log, snapshot.version, connection))
 

@@ -136,9 +136,11 @@ class IcebergTables:
                 return landed
             return self._landed_before_expiry(history, part)
 
-    def witness(self, name: TableName, connection: str) -> Witness:
+    def witness(self, name: TableName, connection: str) -> Witness | None:
         with self._table_errors(f"looking at table {self._qualified(name)}"):
-            table = self._table(name)
+            table = self._table_if_exists(name)
+            if table is None:
+                return None
             history = table.refresh()
             is_whole = not history.expired_before_ms
             return Witness(table.log.table_uuid, history.newest_load(connection), is_whole)

@@ -125,8 +125,10 @@ class LoggedTables:
         check_table_id(doing, snapshot.table_id, part)
         return _landed(snapshot, load_id, part)
 
-    def witness(self, name: TableName, connection: str) -> Witness:
-        snapshot = self.snapshot(name)
+    def witness(self, name: TableName, connection: str) -> Witness | None:
+        snapshot = self._read_snapshot(name)
+        if not snapshot.number:
+            return None
         return Witness(snapshot.table_id, snapshot.newest_load(connection), is_whole=True)
 
     def snapshot(self, name: TableName) -> LogSnapshot:

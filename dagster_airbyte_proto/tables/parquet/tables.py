@@ -80,7 +80,7 @@ class ParquetTables:
             self._show_landed(f"showing load {load_id} in table {part.table}", part)
         return landed
 
-    def witness(self, name: TableName, connection: str) -> Witness:
+    def witness(self, name: TableName, connection: str) -> Witness | None:
         return self.folders.witness(name, connection)
 
     def names(self) -> list[TableName]:

@@ -67,11 +67,20 @@ def test_a_stream_whose_table_was_dropped_is_refused_and_the_other_goes_on(shop:
     place.sync_of(two(10, 10))
     shutil.rmtree(log_of(place, "users").parent)
     report = place.sync_of(two(20, 20))
-    refused(report, "users", "it is not the table that the state was made with")
+    refused(report, "users", "there is no such table")
+    assert not log_of(place, "users").parent.exists()  # Readers fail, and do not find a table without rows.
     assert report.streams["orders"].status is SyncStatus.COMPLETE
     assert place.positions() == {"users": 10, "orders": 20}
     assert place.sync(REFRESH).status is SyncStatus.COMPLETE
     assert rows(place) == (20, 20)
+
+
+def test_a_table_that_was_made_again_is_refused(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(10, 10))
+    shutil.rmtree(log_of(place, "users").parent)
+    log_of(place, "orders").parent.rename(log_of(place, "users").parent)
+    refused(place.sync_of(two(20, 20)), "users", "it is not the table that the state was made with")
 
 
 def test_a_table_that_was_set_back_is_refused(shop: OpenShop) -> None:

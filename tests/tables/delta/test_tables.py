@@ -313,7 +313,7 @@ def test_loads_that_a_restore_has_undone_are_no_witnesses(spark: SparkSession, d
     for load_id, load in loads.items():
         delta.commit(load_id, msgspec.structs.replace(load, connection="shop"))
     spark.sql(f"restore table {target.qualified} to version as of 2")
-    assert delta.witness(target.name, "shop").newest_load == "l2"
+    assert (found := delta.witness(target.name, "shop")) and found.newest_load == "l2"
     spark.sql(f"restore table {target.qualified} to version as of 0")
     assert delta.witness(target.name, "shop") == (target.table_id, None, True)
 

@@ -155,11 +155,10 @@ class RemoteDeltaTables:
             check_table_id(doing, log.metadata.id, part)
             return self._landed(log, load_id, part)
 
-    def witness(self, name: TableName, connection: str) -> Witness:
-        doing = f"reading the log of table {self._sql_name(name)}"
-        with self._table_errors(doing):
-            log = self._read(doing, name)
-            return Witness(log.metadata.id, *newest_load(self._log_folder(name), log.version, connection))
+    def witness(self, name: TableName, connection: str) -> Witness | None:
+        with self._table_errors(f"reading the log of table {self._sql_name(name)}"):
+            log = self._refreshed(name)
+            return log and Witness(log.metadata.id, *newest_load(self._log_folder(name), log.version, connection))
 
     def freshness(self, name: TableName, branch: str | None = None) -> Freshness:
         doing = f"reading the log of table {self._sql_name(name)}"

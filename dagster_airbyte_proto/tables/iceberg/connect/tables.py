@@ -150,10 +150,15 @@ class RemoteIcebergTables:
                 self._check_not_expired(history, part)
             return landed
 
-    def witness(self, name: TableName, connection: str) -> Witness:
+    def witness(self, name: TableName, connection: str) -> Witness | None:
         with self._table_errors(f"looking at table {self._qualified(name)}"):
             table = self._table(name)
-            history = table.refresh()
+            try:
+                history = table.refresh()
+            except REMOTE_ERRORS as error:
+                if failure_of(error) is not Failure.MISSING_TABLE:
+                    raise
+                return None
             return Witness(table.log.table_uuid, history.newest_load(connection), not history.expired_before_ms)
 
     def prepare_for_frame(self, name: TableName, frame: DataFrame, slice_column: str | None) -> TableTarget:
