@@ -14,6 +14,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.process import Launcher
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
@@ -28,7 +29,14 @@ from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.tables.abilities import Abilities
-from dagster_airbyte_proto.tables.formats import Format, abilities_on, check_works_on, find_format, register_tables
+from dagster_airbyte_proto.tables.formats import (
+    Format,
+    SupportsSqlNames,
+    abilities_on,
+    check_works_on,
+    find_format,
+    register_tables,
+)
 from dagster_airbyte_proto.tables.planner import PushPlanner, SupportsPlans, SupportsSession
 from dagster_airbyte_proto.tables.remote_sessions import is_remote, needs_jvm
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -120,6 +128,11 @@ class Engine:
                 # A daemon thread and no pool: a session that is still starting must not keep the process from ending.
                 threading.Thread(target=self._open_into, args=(self._tables,), name="tables", daemon=True).start()
             return self._tables
+
+    def sql_name(self, name: TableName) -> str:
+        """A table's name in SQL, as far as it is known before the tables are open."""
+        found = None if self._given_tables is not None else self._format
+        return found.sql_name(self.spark_settings, name) if isinstance(found, SupportsSqlNames) else str(name)
 
     @property
     def tables_place(self) -> str:

@@ -53,7 +53,7 @@ def open_tables_early(context: SyncContext) -> None:
 
 def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     """Makes the stage, the ledger and the loader, and starts to prepare the tables that need it."""
-    runs = {planned.id: StreamRun(planned) for planned in plan.streams}
+    runs = {planned.id: StreamRun(planned, context.engine.sql_name(planned.table)) for planned in plan.streams}
     set_states_before(runs, plan.stored_states, plan.version_before)
     assign_generations(runs, plan.fingerprints, plan.continued, context.connection)
     landed = context.store.landed_tables(context.connection, partition=context.request.partition)

@@ -40,10 +40,10 @@ class StreamRun:
     live view reads it from another thread.
     """
 
-    def __init__(self, planned: PlannedStream) -> None:
+    def __init__(self, planned: PlannedStream, table: str = "") -> None:
         self.planned = planned
         self.counts = ReaderCounts()
-        self.table = TableState(str(planned.table))
+        self.table = TableState(table or str(planned.table))
         self.generation = GenerationProgress()
         self.outcome = CommitOutcome()
         self.state_before: State | None = None

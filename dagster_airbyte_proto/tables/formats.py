@@ -114,6 +114,13 @@ class SupportsSnapshotReads(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsSqlNames(Protocol):
+    """A format that knows the names of its tables in SQL before they are open."""
+
+    def sql_name(self, settings: "SparkSettings", name: TableName) -> str: ...
+
+
 class LoadQuery(NamedTuple):
     """A statement in Spark's SQL, and what its answer says of a load."""
 
@@ -122,10 +129,8 @@ class LoadQuery(NamedTuple):
 
 
 @runtime_checkable
-class SupportsLoadQueries(Protocol):
+class SupportsLoadQueries(SupportsSqlNames, Protocol):
     """A format whose tables tell by SQL which loads and which files they hold. `table` is its name in SQL."""
-
-    def sql_name(self, settings: "SparkSettings", name: TableName) -> str: ...
 
     def query_of_log(self, table: str, load_id: str) -> LoadQuery: ...
 

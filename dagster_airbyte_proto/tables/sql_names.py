@@ -16,6 +16,7 @@ _RESERVED = re.compile(
     re.IGNORECASE,
 )
 
+_SESSION_CATALOG_NAME = re.compile(r"\w+", re.ASCII)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -33,6 +34,11 @@ def text_literal(text: str) -> str:
 def text_literals(texts: Sequence[str]) -> str:
     """Returns text literals for Spark SQL, with commas between them."""
     return ", ".join(map(text_literal, texts))
+
+
+def is_catalog_name(name: TableName) -> bool:
+    """True for a plain name: Spark's session catalog takes no other one, quoted or not."""
+    return all(_SESSION_CATALOG_NAME.fullmatch(part) for part in name)
 
 
 def qualified(catalog: str, name: TableName) -> str:

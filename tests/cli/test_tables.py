@@ -1,7 +1,9 @@
 """`table show|history|compact|expire|rollback`, with folder tables and with Iceberg's."""
 
+import shutil
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -39,6 +41,24 @@ def test_a_plain_parquet_table_is_shown_with_its_history_and_the_rest_is_refused
         refused = place.json("table", *words, code=2)["error"]
         assert "tables of the format parquet have no snapshots" in refused["message"]
         assert "format: iceberg, or delta" in refused["remedy"]
+
+
+def test_a_parquet_table_has_one_name_which_is_its_path_where_no_catalog_takes_it(place: Place) -> None:
+    (place.folder / "airbyte-proto.yaml").write_text('{"catalog": {"format": "parquet"}}')
+    scenario = {**USERS, "streams": {"Bestellungen ü": {"records": 25}}}
+    written: dict[str, Any] = {
+        "streams": {"Bestellungen ü": {"write": "append"}},
+        "destination": {"namespace": "online-shop"},
+    }
+    shop = place.connect(scenario, **written)
+    reported = place.json("sync", shop)["streams"]["Bestellungen ü"]["table"]
+    folder = place.folder / reported.removeprefix("parquet.`").removesuffix("`")
+    assert pq.read_table(folder).num_rows == 25
+    shutil.rmtree(folder.parent)
+    place.connect({**USERS, "streams": {"Bestellungen ü": {"records": 30}}}, **written)
+    refused = place.json("sync", shop, code=1)["streams"]["Bestellungen ü"]
+    assert refused["table"] == reported and "there is no such table" in refused["error"]
+    assert not folder.parent.exists()
 
 
 def test_the_history_of_a_folder_table_names_loads_and_runs(place: Place) -> None:

@@ -58,7 +58,6 @@ from dagster_airbyte_proto.tables.delta.preparation import (
 from dagster_airbyte_proto.tables.delta.warehouse import (
     NOT_BY_COLUMN_ID,
     check_is_local,
-    is_catalog_name,
     register,
     sql_name,
     table_location,
@@ -79,7 +78,7 @@ from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.spark.staged_part import StagedPart
-from dagster_airbyte_proto.tables.sql_names import quoted
+from dagster_airbyte_proto.tables.sql_names import is_catalog_name, quoted
 
 _ATTEMPTS = 8
 _ATTEMPT = "airbyte-proto.attempt"

@@ -1,16 +1,13 @@
 """The places where Delta tables may lie, whose tables they may be, and their names in SQL."""
 
-import re
-
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import folder_name, is_local
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS, Failure, failure_of
-from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
+from dagster_airbyte_proto.tables.sql_names import is_catalog_name, qualified, quoted, text_literal
 
-_CATALOG_NAME = re.compile(r"\w+", re.ASCII)
 NOT_BY_COLUMN_ID = "its columns have no ids that files could carry (delta.columnMapping.mode is not id): others made it"
 
 
@@ -43,11 +40,6 @@ def by_folder(location: str) -> str:
 def is_by_folder(table: str) -> bool:
     """True for such a name."""
     return re.fullmatch(r"delta\.`[^`]*/.*`", table) is not None
-
-
-def is_catalog_name(name: TableName) -> bool:
-    """True for a plain name: the session catalog takes no other one."""
-    return all(_CATALOG_NAME.fullmatch(part) for part in name)
 
 
 def sql_name(catalog: str, name: TableName, location: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.formats import SparkParts, no_rewinder
 from dagster_airbyte_proto.tables.parquet import ABILITIES
 
@@ -47,6 +48,9 @@ class ParquetFormat:
         from dagster_airbyte_proto.tables.parquet.logged_tables import LoggedTables
 
         return LoggedTables(Path(settings.warehouse_location))
+
+    def sql_name(self, settings: "SparkSettings", name: TableName) -> str:
+        return self.open_tables(settings).sql_name(name)
 
     def register(self, tables: "ParquetTables", session: "SparkSession") -> None:
         from dagster_airbyte_proto.tables.parquet.session_catalog import register

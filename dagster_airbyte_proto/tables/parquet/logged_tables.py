@@ -12,7 +12,7 @@
   deletes that are applied when a table is read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -71,14 +71,18 @@ class _ReadLog(NamedTuple):
 
 
 class LoggedTables:
-    """The tables under one folder. Processes may share the folder, and threads one object."""
+    """The tables under one folder. Processes may share the folder, and threads one object. Errors have `sql_name`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, sql_name: Callable[[TableName], str] = str) -> None:
         self._root = root.absolute()
+        self._sql_name = sql_name
         self._read_before: dict[TableName, _ReadLog] = {}
 
     def prepare(self, spec: TableSpec) -> TableTarget:
-        doing, wanted = f"preparing table {spec.name}", with_text_column(columns_of(spec.schema), spec.slice_column)
+        doing, wanted = (
+            f"preparing table {self._sql_name(spec.name)}",
+            with_text_column(columns_of(spec.schema), spec.slice_column),
+        )
         for _ in range(ATTEMPTS):
             with self._translated_errors(doing):
                 self.folder(spec.name, "data").mkdir(parents=True, exist_ok=True)
@@ -97,7 +101,7 @@ class LoggedTables:
         raise TableError(doing, "other writers keep changing it")
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
-        doing, stream = f"committing load {load_id} to table {part.table}", str(part.stream)
+        doing, stream = f"committing load {load_id} to table {self._sql_name(part.table)}", str(part.stream)
         for _ in range(ATTEMPTS):
             with self._translated_errors(doing, stream):
                 snapshot = self._read_snapshot(part.table)
@@ -117,7 +121,7 @@ class LoggedTables:
         raise TableError(doing, f"other writers changed the table {ATTEMPTS} times meanwhile", stream=stream)
 
     def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
-        doing = f"looking for load {load_id} in table {part.table}"
+        doing = f"looking for load {load_id} in table {self._sql_name(part.table)}"
         with self._translated_errors(doing, str(part.stream)):
             snapshot = self._read_snapshot(part.table)
         if not snapshot.number:
@@ -135,12 +139,12 @@ class LoggedTables:
         """Reads a table's log. Raises TableError when there is no such table."""
         snapshot = self._read_snapshot(name)
         if not snapshot.number:
-            raise TableError(f"reading the log of table {name}", "there is no such table")
+            raise TableError(f"reading the log of table {self._sql_name(name)}", "there is no such table")
         return snapshot
 
     def newest_snapshot(self, name: TableName) -> str | None:
         """Returns a text that differs whenever the rows of the table have changed; None where it never had rows."""
-        with self._translated_errors(f"reading the newest snapshot of {name}"):
+        with self._translated_errors(f"reading the newest snapshot of {self._sql_name(name)}"):
             return self._read_snapshot(name).freshness.version or None
 
     def row_count(self, name: TableName) -> int:

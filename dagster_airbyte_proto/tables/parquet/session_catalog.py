@@ -4,8 +4,6 @@ A table is registered with the folder of its current version, so a query that ru
 version to its end. Register the table again before the next query.
 """
 
-import re
-
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -14,16 +12,15 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
 from dagster_airbyte_proto.tables.spark.columns import spark_schema
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, first_line
-from dagster_airbyte_proto.tables.sql_names import qualified, text_literal
+from dagster_airbyte_proto.tables.sql_names import is_catalog_name, qualified, text_literal
 
 _CATALOG = "spark_catalog"
-_TAKEN = re.compile(r"\w+", re.ASCII)
 
 
 def register(session: SparkSession, tables: ParquetTables, only: TableName | None = None) -> None:
     """Registers all tables, or only one. Tables whose names the catalog does not take are reached by path only."""
     for name in tables.names() if only is None else [only]:
-        if all(_TAKEN.fullmatch(part) for part in name):
+        if is_catalog_name(name):
             try:
                 _register(session, tables, name)
             except CALL_ERRORS as error:

@@ -36,7 +36,7 @@ from dagster_airbyte_proto.tables.parquet import ABILITIES
 from dagster_airbyte_proto.tables.parquet.log import LogSnapshot
 from dagster_airbyte_proto.tables.parquet.logged_tables import LoggedTables
 from dagster_airbyte_proto.tables.part_checks import check_mode
-from dagster_airbyte_proto.tables.sql_names import qualified
+from dagster_airbyte_proto.tables.sql_names import is_catalog_name, qualified, quoted
 
 CURRENT = "current"
 _COLUMNS = "00000000-columns.parquet"
@@ -53,19 +53,19 @@ class ParquetTables:
     storage = LOCAL
 
     def __init__(self, root: Path, *, catalog: str = "spark_catalog", lock_seconds: float = 30.0) -> None:
-        self.folders = LoggedTables(root)
+        self.folders = LoggedTables(root, self.sql_name)
         self._catalog = catalog
         self._lock_seconds = lock_seconds
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         if spec.slice_column is not None:
-            raise TableError(f"preparing table {spec.name}", "plain Parquet tables have no partitions")
+            raise TableError(f"preparing table {self.sql_name(spec.name)}", "plain Parquet tables have no partitions")
         target = self.folders.prepare(spec)
-        self._show(f"preparing table {spec.name}", spec.name)
-        return target._replace(qualified=qualified(self._catalog, spec.name))
+        self._show(f"preparing table {self.sql_name(spec.name)}", spec.name)
+        return target._replace(qualified=self.sql_name(spec.name))
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
-        doing = f"committing load {load_id} to table {part.table}"
+        doing = f"committing load {load_id} to table {self.sql_name(part.table)}"
         check_mode(doing, self.abilities, part)
         if part.write not in REPLACING and self.folders.find_load(load_id, part) is None:
             self._check_files(doing, part.table)
@@ -77,7 +77,7 @@ class ParquetTables:
     def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
         landed = self.folders.find_load(load_id, part)
         if landed is not None:
-            self._show_landed(f"showing load {load_id} in table {part.table}", part)
+            self._show_landed(f"showing load {load_id} in table {self.sql_name(part.table)}", part)
         return landed
 
     def witness(self, name: TableName, connection: str) -> Witness | None:
@@ -85,6 +85,12 @@ class ParquetTables:
 
     def names(self) -> list[TableName]:
         return self.folders.names()
+
+    def sql_name(self, name: TableName) -> str:
+        """Returns a table's name in SQL: the path that readers use where the session catalog does not take the name."""
+        if is_catalog_name(name):
+            return qualified(self._catalog, name)
+        return f"parquet.{quoted(str(self.folders.folder(name) / CURRENT))}"
 
     def current_folder(self, name: TableName) -> Path:
         """Returns the folder of the current version by its own name.

@@ -39,6 +39,7 @@ from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import download_lock, 
 from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 from dagster_airbyte_proto.tables.spark.jvm.output import jvm_output, last_output
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from dagster_airbyte_proto.tables.spark.unknown_names import is_missing_table
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # The JVM's command line can be read by everyone on the machine. Credentials must stay off it.
@@ -175,6 +176,12 @@ def _kill_child_jvms() -> None:
                 os.killpg(child.pid, signal.SIGKILL)
 
 
+_ODD_NAMES = (
+    "Write it as the report of its sync does. Delta and Parquet tables whose names have other characters than ASCII"
+    " letters, digits and _ are named by their path."
+)
+
+
 def query(session: SparkSession, sql: str) -> QueryResult:
     """Runs one statement and returns all its rows. Raises TableError with the first line of Spark's message."""
     log_no_raised_errors()
@@ -182,7 +189,8 @@ def query(session: SparkSession, sql: str) -> QueryResult:
         # Through Arrow: rows from `collect` have timestamps in the time zone of this process.
         answer = session.sql(sql).toArrow()
     except (*CALL_ERRORS, *REMOTE_ERRORS) as error:
-        raise TableError("running the query", first_line(error)) from error
+        remedy = _ODD_NAMES if isinstance(error, PySparkException) and is_missing_table(error) else ""
+        raise TableError("running the query", first_line(error), remedy=remedy) from error
     values = [(column.to_pylist(maps_as_pydicts="lossy"), column.type) for column in answer.columns]
     columns = [[_plain(value, kind) for value in column] for column, kind in values]
     return QueryResult(tuple(answer.column_names), [list(row) for row in zip(*columns, strict=True)])

@@ -173,7 +173,9 @@ def test_spark_reads_a_table_by_its_path_and_by_its_name(
     spark.sql("drop table if exists spark_catalog.shop.users")
     odd = tables.prepare(TableSpec(TableName("n sp ace", "dot.ted"), SCHEMA))
     register(spark, tables)
-    assert spark.read.parquet(str(plain(odd))).count() == 0
+    tables.commit("l3", part(odd, WriteMode.APPEND, [{"id": 3, "name": "c"}]))
+    register(spark, tables)
+    assert query(spark, f"select id, name from {odd.qualified}").rows == [[3, "c"]]
 
 
 def test_a_table_that_lost_a_file_refuses_by_its_name(tables: ParquetTables, target: TableTarget) -> None:

@@ -43,7 +43,6 @@ from dagster_airbyte_proto.tables.delta.warehouse import (
     NOT_BY_COLUMN_ID,
     by_folder,
     check_is_local,
-    is_catalog_name,
     register,
     sql_name,
     table_location,
@@ -65,6 +64,7 @@ from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.spark.staged_part import StagedPart, discard_files
+from dagster_airbyte_proto.tables.sql_names import is_catalog_name
 
 _ATTEMPTS = 8
 _ATTEMPT = "airbyte-proto.attempt"

@@ -81,7 +81,7 @@ def test_a_table_is_one_for_sessions_with_a_jvm_and_without(
         assert on(first).commit("l2", upsert).was_there
         third = on(first).commit("l3", part(target, WriteMode.APPEND, [{"id": 4, "name": "e"}]))
         assert (third.was_there, third.table_rows) == (False, 4)
-        assert (found := on(second).witness(target.name, "shop")) and found.newest_load == "l3"
+        assert (witness := on(second).witness(target.name, "shop")) and witness.newest_load == "l3"
         on(remote)
         found = connect().read.format("delta").load(target.location).collect()
         assert names([row.asDict() for row in found]) == [(1, "a"), (2, "c"), (3, "d"), (4, "e")]
