@@ -1,5 +1,6 @@
 """A connection's connector, ready to be queried and run: its config is filled and checked, its secrets are masked."""
 
+import shlex
 import threading
 from collections.abc import Iterable
 from functools import cached_property
@@ -29,6 +30,7 @@ from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.telemetry.sent_metrics import SentMetrics
 
 _MAX_TEXTS = 20
+_PROGRAM_KEYS = ("command", "package", "image", "path", "manifest", "recording")
 _STAYS = "It is not kept: the config of before stays in use."
 
 
@@ -74,6 +76,20 @@ class ConfiguredConnector(Generic[AnyConversation]):
     @property
     def _owner(self) -> ConfigOwner:
         return ConfigOwner.DESTINATION if self.connection.is_relay_destination else ConfigOwner.CONNECTOR
+
+    @property
+    def _role(self) -> str:
+        """The name of the connector in errors: a relay has two."""
+        if self.connection.is_relay_destination:
+            return "destination"
+        return "source" if self.connection.to is not None else "connector"
+
+    @property
+    def _program(self) -> str:
+        """The command, or the package, image or file, as the connection names it."""
+        launch = self.connection.connector.launch
+        named = next((value for key in _PROGRAM_KEYS if (value := getattr(launch, key, None))), launch.kind)
+        return f"`{named if isinstance(named, str | Path) else shlex.join(named)}`"
 
     @cached_property
     def identity(self) -> str:
@@ -207,7 +223,8 @@ class ConfiguredConnector(Generic[AnyConversation]):
         if self.config.rewritten is not None:
             return f"config that the connector of {self.connection.name} wrote back"
         origin = self.connection.config_file or self.connection.origin
-        return f"config in {origin}" if origin else f"config of connection {self.connection.name}"
+        config = "config" if self._role == "connector" else f"config of the {self._role}"
+        return f"{config} in {origin}" if origin else f"{config} of connection {self.connection.name}"
 
     def check(self, *, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> CheckEvent:
         """Checks the config against the spec, then lets the connector try it. Returns the connector's verdict."""
@@ -246,13 +263,13 @@ class ConfiguredConnector(Generic[AnyConversation]):
 
     @property
     def listener(self) -> QueryListener:
-        return QueryListener(self.log, self.mask, self.try_rewritten_config)
+        return QueryListener(self.log, self.mask, self.try_rewritten_config, self._role, self._program)
 
     @property
     def _spec_listener(self) -> QueryListener:
         # The connector got no config, and without the spec none could be checked.
         found = "the connector sent a config with its spec: it is not kept"
-        return QueryListener(self.log, self.mask, lambda _: self.log.write("WARN", found))
+        return QueryListener(self.log, self.mask, lambda _: self.log.write("WARN", found), self._role, self._program)
 
     def usable_message(self, answer: CachedAnswer) -> bytes | None:
         if answer.warning:

@@ -61,11 +61,16 @@ class LaunchableConnector(NamedTuple, Generic[AnyConversation]):
 
 
 class QueryListener(NamedTuple):
-    """Receives what a connector sends beside its answer. `mask` removes secrets from the texts of errors."""
+    """Receives what a connector sends beside its answer. `mask` removes secrets from the texts of errors.
+
+    Errors name the connector by its `role` in the connection, and by the `program` that runs.
+    """
 
     log: RunLog
     mask: Mask
     save_config: Callable[[ConfigEvent], None]
+    role: str = "connector"
+    program: str = "it"
 
 
 def query_connector(
@@ -97,7 +102,7 @@ def query_connector(
         reply = _dispatch(connector.protocol.events_of_answer(verb, transcript), answer_type, listener)
         if reply.answer is not None:
             return reply.answer
-    raise _missing_answer_error(verb, reply, report, listener)
+    raise _missing_answer_error(invocations, reply, report, listener)
 
 
 def _transcript(output: bytes, report: ExitReport | None) -> Transcript:
@@ -219,14 +224,15 @@ def _save_changed_config(running: RunningConnector, listener: QueryListener) -> 
         listener.save_config(event)
 
 
-def _doing(verb: Verb) -> str:
-    return f"asking the connector {_PURPOSES[verb]}"
+def _doing(verb: Verb, role: str = "connector") -> str:
+    return f"asking the {role} {_PURPOSES[verb]}"
 
 
 def _missing_answer_error(
-    verb: Verb, reply: _Reply[Answer], report: ExitReport | None, listener: QueryListener
+    tried: Sequence[Invocation], reply: _Reply[Answer], report: ExitReport | None, listener: QueryListener
 ) -> ConnectorError:
-    doing, mask, remedy = _doing(verb), listener.mask, f"Its log: {listener.log.path}"
+    verb, mask, remedy = tried[-1].verb, listener.mask, f"Its log: {listener.log.path}"
+    doing = _doing(verb, listener.role)
     if reply.errors:
         # The first error in time is the cause; connectors often send others after it.
         first = min(reply.errors, key=lambda error: error.emitted_at_milliseconds)
@@ -239,8 +245,19 @@ def _missing_answer_error(
             if reply.unreadable
             else "it ended without an answer"
         )
-        return ProtocolViolation(doing, found)
+        if verb is Verb.SPEC:
+            remedy = f"{_how_it_was_started(tried, listener)} {remedy}"
+        return ProtocolViolation(doing, found, remedy=remedy)
     found = f"it gave no answer, and {mask.text(report.how_it_ended_and_why)}"
-    if verb is Verb.SPEC:  # The first question, which a program of another protocol does not understand.
-        remedy = f"Is the connection's `protocol` that of the program? {remedy}"
+    if verb is Verb.SPEC:
+        remedy = f"Is its command right? {_how_it_was_started(tried, listener)} {remedy}"
     return ConnectorError(doing, found, remedy=remedy)
+
+
+def _how_it_was_started(tried: Sequence[Invocation], listener: QueryListener) -> str:
+    """The command of a spec's request, the first one, which a program of another protocol does not understand."""
+    words = [" ".join(each for each in invocation.arguments if isinstance(each, str)) for invocation in tried]
+    requests = ", then with ".join(f"`{each}`" for each in words if each)
+    started = f"{listener.mask.text(listener.program)} was started" + (f" with {requests}" if requests else "")
+    must = "must answer one of them" if len(words) > 1 else "must answer"
+    return f"{started}, and {must}. Is the connection's `protocol` that of the program?"

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dagster_airbyte_proto.testing import fake_tap
 from tests.cli.conftest import USERS, Place
 
 _CRASHING = """\
@@ -64,6 +65,36 @@ def test_a_crash_before_the_answer_is_told_in_the_same_way(place: Place) -> None
     *_, error, log = result.err.splitlines()
     assert error.endswith("it gave no answer, and exited with code 1: RuntimeError: the config has no count")
     assert "KeyError" in Path(log.removeprefix("Its log: ")).read_text()
+
+
+def test_a_target_that_knows_no_help_is_named_by_its_command_and_its_place(place: Place) -> None:
+    target = place.folder / "target.py"
+    target.write_text("import sys\nsys.stdin.read()\n")
+    connector = {"protocol": "singer", "launch": {"kind": "local", "command": [sys.executable, str(target)]}}
+    file = place.connect(USERS, to={"connector": connector, "config": {}}, streams={"users": {"write": "append"}})
+    error = place.json("sync", file, code=1)["error"]
+    assert error["message"].startswith("asking the destination for its spec: it ended without an answer")
+    started = f"`{sys.executable} {target}` was started with `--about --format=json`, then with `--help`"
+    assert error["remedy"].startswith(f"{started}, and must answer one of them. Is the connection's `protocol`")
+    assert Path(error["remedy"].rpartition("Its log: ")[2]).is_file()
+
+
+def test_a_program_that_fails_before_it_says_anything_has_its_command_doubted_first(place: Place) -> None:
+    launch = {"kind": "local", "command": [sys.executable, "nowhere.py"]}
+    result = place.run("check", place.connect(USERS, connector={"protocol": "singer", "launch": launch}))
+    assert result.code == 1
+    assert f"\nIs its command right? `{sys.executable} nowhere.py` was started with" in result.err
+
+
+def test_the_check_of_a_relay_says_whose_config_was_not_checked(place: Place) -> None:
+    scenario = place.folder / "scenario.json"
+    scenario.write_text(json.dumps({**USERS, "tap": "python"}))
+    tap = {"protocol": "singer", "launch": {"kind": "local", "command": fake_tap.command(scenario)}}
+    command = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
+    target = {"protocol": "singer", "launch": {"kind": "local", "command": command}}
+    to = {"connector": target, "config": {"path": str(place.folder / "out.jsonl")}}
+    shown = place.run("check", place.connect(USERS, connector=tap, to=to)).err
+    assert "config of the source in shop.yaml was not checked" in shown
 
 
 def test_a_fatal_line_of_the_log_has_its_stack_trace_only_with_verbose(place: Place) -> None:
