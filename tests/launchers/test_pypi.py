@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,12 @@ class TestPrograms:
     def test_a_single_program_is_taken_whatever_its_name(self, tmp_path: Path, wheels: Path) -> None:
         write_wheel(wheels, "single", "odd-name = single:run")
         assert report_of(start(PypiLauncher("single==1.0", cache=tmp_path / "cache"), "fail")).code == 3
+
+
+@pytest.mark.parametrize(("seconds", "next_one"), [(0, 5), (6, 10), (12, 20), (100, 160)])
+def test_the_notices_of_an_installation_come_ever_more_seldom(seconds: int, next_one: int) -> None:
+    watch = installer_process.InstallerWatch(_PACKAGE, -1, None, time.monotonic() - seconds)
+    assert watch.next_notice() - watch.started == pytest.approx(next_one)
 
 
 def test_a_long_installation_says_how_long_it_takes(

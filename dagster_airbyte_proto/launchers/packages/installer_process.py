@@ -35,6 +35,13 @@ class InstallerWatch(NamedTuple):
         if self.on_notice is not None:
             self.on_notice(f"installing {self.package}: {time.monotonic() - self.started:.0f} s")
 
+    def next_notice(self) -> float:
+        """The time (monotonic) of the next notice: after 5, 10, 20, 40 seconds and so on."""
+        seconds, now = _NOTICE_SECONDS, time.monotonic()
+        while self.started + seconds <= now:
+            seconds *= 2
+        return self.started + seconds
+
 
 @contextmanager
 def locked_build(path: Path, package: str, on_notice: Callable[[str], None] | None) -> Iterator[InstallerWatch]:
@@ -59,10 +66,11 @@ def run_installer(
         try:
             while True:
                 try:
-                    output, errors = program.communicate(timeout=_NOTICE_SECONDS)
+                    wakes_at = min(watch.next_notice(), ends_at)
+                    output, errors = program.communicate(timeout=wakes_at - time.monotonic())
                 except subprocess.TimeoutExpired:
                     watch.notice_time()
-                    if time.monotonic() > ends_at:
+                    if time.monotonic() >= ends_at:
                         raise _hangs(command, watch) from None
                 else:
                     return subprocess.CompletedProcess(command, program.returncode, output, errors)
@@ -73,7 +81,7 @@ def run_installer(
 
 
 def _wait_for_lock(descriptor: int, path: Path, watch: InstallerWatch) -> None:
-    noticed_at = watch.started
+    notice_at = watch.next_notice()
     while not locks_alone(descriptor):
         now = time.monotonic()
         if now - watch.started > _MOST_COMMANDS * _LIMIT_SECONDS:
@@ -83,9 +91,9 @@ def _wait_for_lock(descriptor: int, path: Path, watch: InstallerWatch) -> None:
                 remedy=f"Does it hang? `fuser {path}` names it. Once it has ended, running again is safe.",
                 retryable=True,
             )
-        if now - noticed_at > _NOTICE_SECONDS:
-            noticed_at = now
+        if now >= notice_at:
             watch.notice_time()
+            notice_at = watch.next_notice()
         time.sleep(_POLL_SECONDS)
 
 
