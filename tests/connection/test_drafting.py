@@ -144,6 +144,15 @@ def test_what_is_optional_comes_to_life_by_taking_its_sign_away(tmp_path: Path) 
     assert found["tunnel"] == {"host": ""}
 
 
+def test_the_item_of_a_required_list_comes_to_life_below_its_key(tmp_path: Path) -> None:
+    item = {"type": "object", "required": ["path"], "properties": {"path": {"type": "string"}}}
+    spec = {"required": ["files"], "properties": {"files": {"type": "array", "items": item}}}
+    made = _drafted(spec=spec)
+    assert (_read(tmp_path, made.text).config, made.to_fill_in) == ({"files": None}, ("files",))
+    alive = made.text.replace("  #- path", "  - path").replace("  #  ", "    ")
+    assert _read(tmp_path, alive).config == {"files": [{"path": ""}]}
+
+
 def _file(folder: Path, text: str) -> Path:
     path = folder / "part.yaml"
     path.write_text("\n".join(line.removeprefix("  ") for line in text.splitlines()[1:]))
@@ -163,6 +172,7 @@ def test_the_other_forms_of_a_choice_stand_there_as_comments(tmp_path: Path) -> 
 def test_what_stands_beside_the_config(tmp_path: Path) -> None:
     made = _drafted(spec={}, name="shop", about="Shop: x", suggested_streams=["a b", "c"])
     assert made.to_fill_in == ("config",)
+    assert made.steps({}) == ["to fill in if it needs any: config, without declared fields"]
     assert made.text == (
         "# Shop: x\n# The connector declares no config fields: see its documentation. "
         'Write secrets as "${env:NAME}".\nname: shop\nconnector:\n  protocol: airbyte\n'

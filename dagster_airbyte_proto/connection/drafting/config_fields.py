@@ -166,9 +166,12 @@ class ConfigWriter:
         if not forms:
             value = self._value(field, is_active=is_active)
             is_open = is_active and value is None
-            yield f"{key}: {yaml_text(value)}" + (f"  # {_FILL_IN}" if is_open else "")
-            if is_open:
-                yield from self._item(field)
+            item = list(self._item(field)) if is_open else []
+            if item:  # A key with a value could have no item below it.
+                yield f"{key}:  # {_FILL_IN}: take the # away below"
+                yield from item
+            else:
+                yield f"{key}: {yaml_text(value)}" + (f"  # {_FILL_IN}" if is_open else "")
             return
         titles = [_plain_text(form.get("title")) or f"form {number}" for number, form in enumerate(forms, start=1)]
         chosen = self._prompter.choice(field, titles) if is_active and len(forms) > 1 else 0

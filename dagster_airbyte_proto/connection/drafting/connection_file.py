@@ -17,6 +17,7 @@ _ENRICHMENT = (
     "It is an enrichment, and no destination. Put `connector` and `config` among the `transforms` of a connection,\n"
     "with the `columns` that it fills; or enrich a frame of Spark: enrich(frame, Connection.from_file(...))."
 )
+_WHOLE_CONFIGS = ("config", "to.config")
 _TABLE = Field(
     ("from",),
     {"title": "Table", "type": "string", "description": "The table whose rows are pushed, such as lake.shop.users."},
@@ -43,8 +44,11 @@ class Draft(NamedTuple):
     def steps(self, environment: Mapping[str, str]) -> list[str]:
         """Lists the steps that are left to a person before the connection works."""
         unset = [name for name in self.variables if name not in environment]
+        undeclared = [name for name in self.to_fill_in if name in _WHOLE_CONFIGS]
+        open_fields = [name for name in self.to_fill_in if name not in undeclared]
         return [
-            *([f"to fill in: {', '.join(self.to_fill_in)}"] if self.to_fill_in else []),
+            *([f"to fill in: {', '.join(open_fields)}"] if open_fields else []),
+            *([f"to fill in if it needs any: {', '.join(undeclared)}, without declared fields"] if undeclared else []),
             *([f"to set in the environment: {', '.join(unset)}"] if unset else []),
         ]
 
