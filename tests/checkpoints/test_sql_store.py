@@ -86,7 +86,7 @@ class SqlStoreConformance(StateStoreConformance, MigrationTests):
         first = store.acquire("shop", run_id="run-1", holder="one", seconds=-1)
         second = store.acquire("shop", run_id="run-2", holder="two", seconds=3600)
         assert second.fence > first.fence
-        with pytest.raises(StateConflict, match="two holds it"):
+        with pytest.raises(StateConflict, match="two has held it"):
             store.acquire("shop", run_id="run-3", holder="three", seconds=1)
 
     @pytest.mark.parametrize("seed", range(2))

@@ -6,6 +6,7 @@ Only the fence and the token decide whether a lease is lost, never the clock: a 
 took its lease over. The clock only says from when on another run may take it over.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -19,6 +20,8 @@ from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus
 from dagster_airbyte_proto.errors import StateConflict
 
 CounterName = Literal["fence", "sync_id", "version"]
+
+_INTERNAL = re.compile(r" \(started [^()]*\)")
 
 
 def lock_new_or_known(tx: Connection, connection: str) -> None:
@@ -113,7 +116,7 @@ def _full(alive: Sequence[Row[Any]]) -> StateConflict:
     return StateConflict(
         f"starting to work on connection {first.connection}",
         f"{len(alive)} of its runs work now, and no more may; the oldest is of partition {first.partition_key}, by"
-        f" {first.holder} (run {first.run_id}) since {_readable(first.since)}",
+        f" {_process_text(first.holder)} (run {first.run_id}) since {_readable(first.since)}",
         remedy="Wait until one has ended. `parallel` in the connection says how many may work at once; of a connector"
         " that rewrites its config it is one.",
     )
@@ -122,9 +125,9 @@ def _full(alive: Sequence[Row[Any]]) -> StateConflict:
 def _held_by(row: Row[Any]) -> StateConflict:
     return StateConflict(
         f"starting to work on connection {row.connection}",
-        f"{row.holder} holds it (run {row.run_id}) since {_readable(row.since)},"
-        f" and until {_readable(row.expires_at)} unless it renews",
-        remedy="Wait until that run has ended, or stop it. The lease of a dead run expires by itself.",
+        f"{_process_text(row.holder)} has held it since {_readable(row.since)} (run {row.run_id})",
+        remedy=f"Wait until that run has ended, or stop it. If it is dead, its lease ends by itself, at"
+        f" {_readable(row.expires_at)} or before.",
     )
 
 
@@ -134,11 +137,16 @@ def _lost(tx: Connection, lease: Lease) -> StateConflict:
     row = next((each for each in others if not lease.partition or each.partition_key in ("", lease.partition)), None)
     return StateConflict(
         f"working on connection {lease.connection} (run {lease.run_id}, fence {lease.fence})",
-        f"{row.holder} took it over (run {row.run_id}) at {_readable(row.since)}"
+        f"{_process_text(row.holder)} took it over (run {row.run_id}) at {_readable(row.since)}"
         if row is not None
         else "this run no longer holds the lease: it was given back, or another run took it over",
         remedy="This run must stop. The run that took over finishes the loads that this one announced.",
     )
+
+
+def _process_text(name: str) -> str:
+    """The name of a process for people: without its start in ticks, by which machines tell it from a later one."""
+    return _INTERNAL.sub("", name)
 
 
 def _readable(at: datetime) -> str:

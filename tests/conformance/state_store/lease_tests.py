@@ -80,8 +80,14 @@ class LeaseTests(StoreFixtures):
 
         taken = store.acquire("shop", run_id="run-2", holder="run-2 on host", seconds=60, is_dead=is_dead)
         assert taken.fence > lease.fence
-        with pytest.raises(StateConflict, match="run-2 on host holds it"):
+        with pytest.raises(StateConflict, match="run-2 on host has held it"):
             store.acquire("shop", run_id="run-3", holder="run-3 on host", seconds=60, is_dead=is_dead)
+
+    def test_a_refusal_names_the_holder_as_people_know_it(self, store: StateStore) -> None:
+        holder = "pid 12 on vm (started 1456158, kernel 26588652)"
+        store.acquire("shop", run_id="run-1", holder=holder, seconds=60)
+        with pytest.raises(StateConflict, match=r"pid 12 on vm has held it since [-0-9]+ [0-9:]+ UTC \(run run-1\)\n"):
+            self.acquired(store, "run-2")
 
     def test_a_renewed_lease_is_not_taken_over(self, store: StateStore, lease: Lease, clock: HandClock) -> None:
         clock.advance(50)

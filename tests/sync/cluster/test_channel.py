@@ -182,9 +182,9 @@ def test_a_later_attempt_takes_the_lease_of_an_earlier_one_and_of_no_other_run(t
     later = second.acquire("shop", holder="worker 2", **terms)
     with pytest.raises(StateConflict):
         store.note_folders(taken, ["/lake"])
-    with pytest.raises(StateConflict, match="worker 2, attempt 2 holds it"):
+    with pytest.raises(StateConflict, match="worker 2, attempt 2 has held it"):
         first.acquire("shop", holder="worker 1", **terms)
-    with pytest.raises(StateConflict, match="worker 2, attempt 2 holds it"):
+    with pytest.raises(StateConflict, match="worker 2, attempt 2 has held it"):
         StoreOfSync(store, "shop", 5, {}).acquire("shop", holder="a run of its own", **terms)
     store.note_folders(later, ["/lake"])
 

@@ -46,7 +46,7 @@ def test_a_batch_ends_by_its_rows_its_bytes_or_the_seconds_that_it_takes(quick_f
 
 def test_two_pushes_of_a_connection_do_not_run_at_once(table: PushedTable) -> None:
     with Engine(table.settings) as engine, acquire_lease(engine.store, "crm", "the-other", 30):
-        with pytest.raises(StateConflict, match=r"holds it \(run the-other\)"):
+        with pytest.raises(StateConflict, match=r"has held it since [-0-9: ]+ UTC \(run the-other\)"):
             table.run()
         assert not table.received()
     assert table.contacts().acknowledged == 23
@@ -128,7 +128,7 @@ def test_a_lease_whose_end_cannot_be_stored_is_told(table: PushedTable) -> None:
     with pytest.raises(StateUnavailable, match=r"end_run.*\n.*Connection crm stays held until this process ends"):
         table.run()
     table.faults = None
-    with pytest.raises(StateConflict, match="holds it"):
+    with pytest.raises(StateConflict, match="has held it"):
         table.run()
 
 
