@@ -96,6 +96,13 @@ def short(value: Any, max_characters: int = 60) -> str:
     return text if len(text) <= max_characters else text[: max_characters - 1] + "…"
 
 
+def value_text(value: Any) -> str:
+    """A value of a row as a cell: nothing for NULL, JSON for nested values, and text as it is."""
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, bool | list | dict) else str(value)
+
+
 def counted(number: int, noun: str) -> str:
     """`1 load`, `2,000 loads`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

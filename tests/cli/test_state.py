@@ -57,6 +57,7 @@ def test_bookmarks_of_a_tap_are_shown_set_and_reset_one_by_one(place: Place) -> 
 def test_resetting_the_whole_forgets_every_stream(synced: Place) -> None:
     synced.json("state", "reset", "shop")
     assert states(synced) == {}
+    assert synced.run("state", "show", "shop").out.strip() == "shop has no states"
     assert synced.json("sync", "shop.yaml")["streams"]["orders"]["emitted"] == 4
 
 

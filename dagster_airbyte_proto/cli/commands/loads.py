@@ -40,7 +40,8 @@ def list_loads(call: Call, connection: str, limit: int) -> Answer:
         for entry in logged
     ]
     table = Grid(_LIST, rows, counts=("rows", "states"), texts=("streams", "reason"))
-    return Answer({"connection": target.name, "loads": [_load_value(entry) for entry in logged]}, (table,))
+    value = {"connection": target.name, "loads": [_load_value(entry) for entry in logged]}
+    return Answer(value, (table if rows else f"{target.name} has no loads",))
 
 
 def _not_landed(entry: "LoggedLoad") -> str:

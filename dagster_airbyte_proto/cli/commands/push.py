@@ -9,7 +9,7 @@ from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
 from dagster_airbyte_proto.cli.commands.sync import stream_names
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted
+from dagster_airbyte_proto.cli.output import Answer, Grid, counted, value_text
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.push_progress import push_view
 from dagster_airbyte_proto.errors import ConfigError
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _COLUMNS = ("stream", "status", "from", "added", "changed", "removed", "sent", "acknowledged")
 _COLUMNS_IF_NOT_ZERO = ("rejected", "unknown", "unchanged")
 _MOST_LISTED = 10_000
+_UNKNOWN_OF_RELAY = (
+    "It is a relay: `airbyte-proto loads list {0}` has its loads, and those that are announced may have such rows. The"
+    " error of `airbyte-proto sync {0}` counts them; with --retry-unknown it sends them again."
+)
 
 
 @command_in(program, "push")
@@ -149,7 +153,10 @@ def _unknown(call: Call, connection_file: str) -> Answer:
 
     connection = call.open(connection_file)
     if connection.push is None:
-        raise ConfigError(f"listing the unknown rows of connection {connection.name}", "it has no `push`")
+        remedy = _UNKNOWN_OF_RELAY.format(connection.name) if connection.to is not None else ""
+        raise ConfigError(
+            f"listing the unknown rows of connection {connection.name}", "it has no `push`", remedy=remedy
+        )
     parts: list[str | Grid] = []
     value: dict[str, dict[str, Any]] = {}
     with call.engine() as engine:
@@ -184,7 +191,7 @@ def report_parts(report: "PushReport") -> list[str | Grid]:
     if report.is_plan:
         shown = [column for column in shown if column not in ("sent", "acknowledged")]
     for name, each in values.items():
-        rows.append([name, *(_shown(each[column], report) for column in shown[1:])])
+        rows.append([name, *(_shown(column, each[column], report) for column in shown[1:])])
     what = "planned, nothing was sent" if report.is_plan else report.status.value
     line = f"{report.connection}: {what}, {report.seconds:.1f} s"
     if report.recovered_loads:
@@ -192,7 +199,9 @@ def report_parts(report: "PushReport") -> list[str | Grid]:
     return [Grid(shown, rows, counts=shown[3:], texts=("stream", "from")), line, *_samples(report), *_problems(report)]
 
 
-def _shown(value: Any, report: "PushReport") -> Any:
+def _shown(column: str, value: Any, report: "PushReport") -> Any:
+    if column == "removed" and value is None:
+        return ""  # Its mode removes nothing.
     return "cannot tell" if value is None and report.is_plan else value
 
 
@@ -201,7 +210,10 @@ def _samples(report: "PushReport") -> list[str | Grid]:
     for name, stream in report.streams.items():
         for kind, rows in stream.samples.items():
             columns = list(rows[0])
-            parts += [f"{name}, {kind}:", Grid(columns, [[str(row[column]) for column in columns] for row in rows])]
+            parts += [
+                f"{name}, {kind}:",
+                Grid(columns, [[value_text(row[column]) for column in columns] for row in rows]),
+            ]
     return parts
 
 

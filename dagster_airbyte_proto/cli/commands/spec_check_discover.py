@@ -165,8 +165,8 @@ def check_connection(call: Call, connection_file: str, partition: "Slice | None"
         lines.append(f"log: {source.log_path}")
     elif faults is None:
         lines.append(
-            "no catalog is saved: streams are not checked; run "
-            f"`airbyte-proto discover {shlex.quote(connection_file)} --save`"
+            "warning: the names and options of its streams are not checked, for no catalog is saved; run "
+            f"`airbyte-proto discover {shlex.quote(connection_file)} --save`, then `check` again"
         )
     lines += [f"error: {fault}" for fault in faults or ()]
     value = {

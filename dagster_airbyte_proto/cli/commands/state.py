@@ -94,7 +94,10 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
         for row in (shown.row(stored, max_characters=2000), *shown.part_rows(stored, max_characters=2000))
         if stream is None or stored.state.stream or row[0].partition(" [")[0] == str(chosen)
     ]
-    grids = [Grid(_SHOW, rows, texts=("state",)), *_kept_grids(kept)]
+    grids = [
+        Grid(_SHOW, rows, texts=("state",)) if rows else f"{target.name} has no states",
+        *_kept_grids(kept),
+    ]
     enriched = 0 if stream is not None else store.count_enriched_rows(target.name)
     if enriched:
         value["enriched_rows"] = enriched

@@ -8,7 +8,7 @@ import click
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted
+from dagster_airbyte_proto.cli.output import Answer, Grid, counted, value_text
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import progress_view, size_text
 
@@ -82,7 +82,7 @@ def sync(
         cancelling(cancel, lambda: watcher.is_reading),
     ):
         report = sync_connection(engine, connection, request, RunOptions(cancel, watcher))
-    return Answer(report.as_json(), (*report_parts(report),), _exit_code(report))
+    return Answer(report.as_json(), (*report_parts(report, is_relay=connection.to is not None),), _exit_code(report))
 
 
 def _planned(
@@ -99,7 +99,7 @@ def _planned(
         parts.append(f"{name}: {counted(len(stream.samples), 'row')} for {stream.table}; nothing has landed")
         if stream.samples:
             columns = list(stream.samples[0])
-            parts.append(Grid(columns, [[str(row[column]) for column in columns] for row in stream.samples]))
+            parts.append(Grid(columns, [[value_text(row[column]) for column in columns] for row in stream.samples]))
         parts += [f"{name}: {_rejected_text(rows, reason)}" for reason, rows in stream.rejections.items()]
         parts += [f"error: {name}: {stream.error}"] if stream.error else []
     value = {
@@ -139,8 +139,8 @@ def _exit_code(report: "SyncReport") -> int:
     return {"complete": 0, "cancelled": CANCELLED}.get(report.status.value, 1)
 
 
-def report_parts(report: "SyncReport") -> list[str | Grid]:
-    """The report for people."""
+def report_parts(report: "SyncReport", *, is_relay: bool = False) -> list[str | Grid]:
+    """The report for people. Streams of a relay go to streams of its destination."""
     streams = report.streams.values()
     columns = [
         *_COLUMNS,
@@ -153,7 +153,8 @@ def report_parts(report: "SyncReport") -> list[str | Grid]:
     line = f"{report.connection}: {report.status.value}, {loads}, {size}, {report.seconds.total:.1f} s"
     if report.recovered_loads:
         line += f", {counted(report.recovered_loads, 'load')} of a dead run recovered"
-    table = Grid(columns, rows, counts=columns[3:], texts=("stream", "table"))
+    shown = ["to stream" if is_relay and column == "table" else column for column in columns]
+    table = Grid(shown, rows, counts=columns[3:], texts=("stream", shown[2]))
     return [table, line, *_warnings_and_errors(report)]
 
 

@@ -41,6 +41,8 @@ def test_what_is_cancelled_is_no_error_and_goes_on(place: Place, kind: str) -> N
     if kind == "relay":
         assert "users: 25 rows not committed yet: the next sync reads them again" in ended.out
         assert "not landed: users" in place.run("loads", "list", "crm").out
+        assert "to stream" in ended.out  # And not a table.
+        assert "sync crm`" in place.run("push", "unknown", "crm.yaml").err
     assert place.run(*words).code == 0
     received = (place.folder / "out.jsonl").read_text()
     assert all(f'"id": {number},' in received for number in range(25))

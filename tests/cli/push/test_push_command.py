@@ -57,6 +57,15 @@ def test_a_plan_shows_samples_and_sends_nothing(pushed: Pushed) -> None:
     assert not pushed.table.received()
 
 
+def test_a_plan_shows_null_and_what_is_not_removed_as_empty_cells(pushed: Pushed) -> None:
+    pushed.table.fill([person(1, score=None), person(2)])
+    pushed.table.push["mode"] = "upsert"
+    assert pushed.contacts("--plan")["planned"]["removed"] is None
+    shown = pushed.shown("--plan")
+    assert "None" not in shown and "cannot tell" not in shown
+    assert "false" in shown and "False" not in shown
+
+
 @pytest.mark.nightly
 def test_full_and_retried_rows(pushed: Pushed) -> None:
     pushed.table.fill([person(1), person(2, score=float("nan"))])
