@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.launch import PypiLaunch
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.testing import fake_tap
 from tests.cli.conftest import Place
@@ -145,6 +146,18 @@ def test_patterns_are_worked_out_by_asking_the_tap_and_its_state_is_taken_over(p
     assert state["state"] == {"bookmarks": {"users": {"next": 3}}}
     report = place.json("sync", "shop.yaml")
     assert {name: each["committed"] for name, each in report["streams"].items()} == {"users": 2}
+
+
+def test_a_tap_whose_config_names_a_file_of_the_project_starts_there(place: Place) -> None:
+    _project(place)
+    root = place.folder / "project"
+    (root / "orders.csv").write_text("id\n1\n")
+    tap = {"name": "tap-csv", "pip_url": "tap-csv==1.0", "config": {"files": [{"path": "orders.csv"}], "page": "7"}}
+    (root / "meltano.yml").write_text(json.dumps({"plugins": {"extractors": [tap]}}))
+    place.json("import", "project/meltano.yml", "--into", "connections")
+    launch = Connection.from_file(place.folder / "connections/csv.yaml").connector.launch
+    assert isinstance(launch, PypiLaunch) and launch.working_folder is not None
+    assert launch.working_folder.resolve() == root.resolve()
 
 
 def test_a_tap_that_cannot_be_asked_leaves_its_patterns_named(place: Place) -> None:

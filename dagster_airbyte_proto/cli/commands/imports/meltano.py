@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -158,6 +158,7 @@ def _import_tap(call: Call, tap: "Plugin", place: _Place) -> _ImportedTap:
     path = folder / f"{connection}.yaml"
     config = connection_config(tap, project, str(root.absolute()), _dotenv(root))
     launch, left = _launch(tap, root, folder)
+    launch |= _working_folder(config.values, root, folder)
     document: dict[str, Any] = {"connector": {"protocol": "singer", "launch": launch}, "config": config.values}
     chosen = selected_streams(tap, None)
     if chosen.needs_catalog:
@@ -169,6 +170,7 @@ def _import_tap(call: Call, tap: "Plugin", place: _Place) -> _ImportedTap:
     if loader is not None:
         to_config = connection_config(loader, project, str(root.absolute()), _dotenv(root))
         to_launch, left_of_loader = _launch(loader, root, folder)
+        to_launch |= _working_folder(to_config.values, root, folder)
         document["to"] = {"connector": {"protocol": "singer", "launch": to_launch}, "config": to_config.values}
         config = config.joined(to_config)
         left += [*loader.not_imported, *left_of_loader]
@@ -206,6 +208,30 @@ def _launch(plugin: "Plugin", root: Path, folder: Path) -> tuple[dict[str, Any],
         left += [] if installed else [f"pip_url {words[0]}: it is not pinned; add the version"]
     package = f"{found['name']}{found['extras'] or ''}{version}"
     return {"kind": "pypi", "package": package, "executable": plugin.executable, **python}, left
+
+
+def _working_folder(values: Any, root: Path, folder: Path) -> dict[str, str]:
+    """The working folder of a plugin whose config names files of the project by relative paths: Meltano starts it
+    there."""
+    return {"working_folder": os.path.relpath(root, folder)} if any(_relative_paths(values, root)) else {}
+
+
+def _relative_paths(value: Any, root: Path) -> Iterator[str]:
+    """The texts in a config that name something in the project."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _relative_paths(each, root)
+    elif isinstance(value, str) and value.strip("./") and not Path(value).is_absolute() and _exists(root / value):
+        yield value
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # Any text may be in a config: this one is too long for a name.
+        return False
 
 
 def _installed(environment: Path, package: str) -> str | None:
