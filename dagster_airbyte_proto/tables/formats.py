@@ -149,7 +149,7 @@ class SupportsConnect(Protocol):
 
 def sql_name(found: Format[Any], settings: "SparkSettings", name: TableName) -> str:
     """Returns a table's name in SQL: that of its folder where the catalog of its format does not take its own."""
-    if isinstance(found, SupportsLoadQueries):
+    if isinstance(found, SupportsSqlNames):
         return found.sql_name(settings, name)
     return qualified(settings.catalog, name)
 

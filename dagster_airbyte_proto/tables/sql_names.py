@@ -41,6 +41,11 @@ def is_catalog_name(name: TableName) -> bool:
     return all(_SESSION_CATALOG_NAME.fullmatch(part) for part in name)
 
 
+def is_by_folder(table: str) -> bool:
+    """True for the name of a table that is read by its folder, whether a catalog knows it or not."""
+    return re.fullmatch(r"(delta|parquet)\.`[^`]*/.*`", table) is not None
+
+
 def qualified(catalog: str, name: TableName) -> str:
     """Returns the name of a table as a user writes it in SQL."""
     return ".".join(quoted(part) for part in (catalog, *name))

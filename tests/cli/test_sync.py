@@ -105,6 +105,18 @@ def test_a_cancelled_sync_shows_people_what_is_not_committed_yet_and_no_error(pl
     assert "users: cancelled" in ended.err and "shop: cancelled" in ended.out
 
 
+def test_a_column_whose_new_type_is_refused_is_told_once(place: Place) -> None:
+    def users(records: int, value: object, kind: str) -> str:
+        stream = {"records": records, "values": {"size": value}, "properties": {"size": {"type": kind}}}
+        return place.connect({"streams": {"users": stream}}, streams={"users": {"write": "append"}})
+
+    assert place.run("sync", users(5, 1, "integer")).code == 0
+    refused = place.run("sync", users(9, "big", "string"))
+    assert refused.code == 1
+    assert (refused.err + refused.out).count("size") == 1, refused.err + refused.out
+    assert "users: 4 rows not committed yet: the next sync that can commit reads them again" in refused.out
+
+
 def test_rows_that_come_again_are_not_called_rejected(place: Place) -> None:
     streams = {"users": {"records": 20, "incomplete_at": 12}}
     result = place.run("sync", place.connect({"streams": streams, "state_every": 5}))

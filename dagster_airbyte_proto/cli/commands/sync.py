@@ -163,11 +163,11 @@ def _shown(stream: "StreamReport", column: str) -> Any:
     return stream.rejected - stream.uncommitted if column == "rejected" else getattr(stream, column)
 
 
-def _rejected_text(rows: int, reason: str) -> str:
+def _rejected_text(rows: int, reason: str, when: str = "the next sync") -> str:
     from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED
 
     if reason == UNCOVERED:
-        return f"{counted(rows, 'row')} not committed yet: the next sync reads {'it' if rows == 1 else 'them'} again"
+        return f"{counted(rows, 'row')} not committed yet: {when} reads {'it' if rows == 1 else 'them'} again"
     return f"{counted(rows, 'row')} {reason if reason == ON_BRANCH else f'rejected: {reason}'}"
 
 
@@ -179,13 +179,19 @@ def _resent_texts(name: str, resent: "ResentRecords") -> list[str]:
 
 
 def _warnings_and_errors(report: "SyncReport") -> list[str]:
+    from dagster_airbyte_proto.schema.evolution import ChangeKind
     from dagster_airbyte_proto.schema.stream_profile import change_text
     from dagster_airbyte_proto.sync.report import SyncStatus
 
     lines = [f"warning: {warning}" for warning in report.warnings]
     for name, stream in report.streams.items():
-        lines += [f"{name}: {change_text(change)}" for change in stream.schema_changes]
-        lines += [f"{name}: {_rejected_text(rows, reason)}" for reason, rows in stream.rejections.items()]
+        # A refused column is in the error of its stream.
+        changes = [
+            each for each in stream.schema_changes if not (stream.error and each.kind is ChangeKind.COLUMN_REFUSED)
+        ]
+        lines += [f"{name}: {change_text(change)}" for change in changes]
+        when = "the next sync that can commit" if stream.error and not stream.retryable else "the next sync"
+        lines += [f"{name}: {_rejected_text(rows, reason, when)}" for reason, rows in stream.rejections.items()]
         if stream.resent is not None:
             lines += _resent_texts(name, stream.resent)
         if stream.ignored_fields:

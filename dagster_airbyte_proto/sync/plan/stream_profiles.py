@@ -292,7 +292,9 @@ class StreamProfiles:
         self._store.save_stream_profiles(self._lease, profiles, changes)
         self._profiles |= profiles
         for stream, change in changes:
-            self._log.write("NOTE", f"stream {stream}: {change_text(change)}")
+            # A refused column is in the error of its stream, which people see.
+            level = "INFO" if change.kind is ChangeKind.COLUMN_REFUSED else "NOTE"
+            self._log.write(level, f"stream {stream}: {change_text(change)}")
 
 
 _TEXT_FORMS = {ValueKind.STRING: "string", ValueKind.TIME: "string", ValueKind.JSON: "JSON text"}

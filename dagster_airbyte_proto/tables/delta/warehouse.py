@@ -37,11 +37,6 @@ def by_folder(location: str) -> str:
     return f"delta.{quoted(location)}"
 
 
-def is_by_folder(table: str) -> bool:
-    """True for such a name."""
-    return re.fullmatch(r"delta\.`[^`]*/.*`", table) is not None
-
-
 def sql_name(catalog: str, name: TableName, location: str) -> str:
     """Returns a table's name in SQL: its folder where the catalog does not take the name."""
     return qualified(catalog, name) if is_catalog_name(name) else by_folder(location)

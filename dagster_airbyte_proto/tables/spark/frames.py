@@ -18,13 +18,12 @@ from pyspark.sql.types import NullType, StringType, StructField
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.delta.warehouse import is_by_folder
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG
 from dagster_airbyte_proto.tables.iceberg.log import Snapshot
 from dagster_airbyte_proto.tables.remote_sessions import is_remote
 from dagster_airbyte_proto.tables.spark.jvm.errors import first_line
 from dagster_airbyte_proto.tables.spark.session import keep_interrupt_handler
-from dagster_airbyte_proto.tables.sql_names import quoted
+from dagster_airbyte_proto.tables.sql_names import is_by_folder, quoted
 
 
 class Slices(NamedTuple):
@@ -153,7 +152,7 @@ def _commit(frame: DataFrame, table: str, load: FrameLoad) -> None:
 def _table(session: SparkSession, table: str, snapshot_id: str | None) -> DataFrame:
     reader = session.read.option("versionAsOf", snapshot_id) if snapshot_id else session.read
     try:
-        # The session may know the table as it was before another process wrote to it. Of Delta's folders it knows none.
+        # The session may know the table as it was before another process wrote to it. It knows no folders.
         if not is_by_folder(table):
             session.catalog.refreshTable(table)
         frame = reader.table(table)
