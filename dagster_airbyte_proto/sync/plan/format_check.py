@@ -29,11 +29,13 @@ def check_format(connection: str, planned: Sequence[PlannedStream], abilities: A
 def check_written_modes(connection: Connection, request: SyncRequest, abilities: Abilities) -> None:
     """Raises ConfigError for a write mode that the connection itself names and tables of the format have not: known
     before its connector is started, which may have to be compiled first. A request that replaces all rows may have
-    another mode."""
+    another mode, and the destination of a relay says itself what it takes."""
+    if connection.to is not None or request.replaces:
+        return
     only = None if request.only is None else set(map(str, request.only))
     for name, options in (connection.streams or {}).items():
         is_chosen = name != OTHERS and (only is None or name in only)
-        if is_chosen and not request.replaces and options.write is not None and options.write not in abilities.modes:
+        if is_chosen and options.write is not None and options.write not in abilities.modes:
             misfit = _mode_misfit(options.write, abilities)
             able = [other.abilities.format for other in formats() if options.write in other.abilities.modes]
             raise _refusal(connection.name, name, misfit, able)
