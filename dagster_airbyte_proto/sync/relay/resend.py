@@ -128,7 +128,8 @@ def _sendable(
     context: SyncContext, planned: PlannedStream, kept: Sequence[KeptRejection], left: Counter[str]
 ) -> list[KeptRejection]:
     """Returns the records that can be sent again, and counts the others by reason."""
-    identity = context.engine.tables.witness(planned.table, context.connection).table_id
+    witness = context.engine.tables.witness(planned.table, context.connection)
+    identity = witness.table_id if witness else ""
     changes = context.store.history(context.connection, limit=NO_LIMIT)
     anew = [
         each.changed_at
