@@ -7,7 +7,8 @@
 - A push has a table for its rejected rows. A relay has none, so the store keeps the records that its destination or
   its source rejected: the newest of each stream, within limits, because nothing else limits them.
 - A load that sends such records again takes them over when it is announced. Each leaves with the transaction that
-  acknowledges it; one that is rejected again stays, with its new reason.
+  acknowledges it; one that is rejected again stays, with its new reason. So do all of a range in which the destination
+  only counts what it rejected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ LONGEST_KEPT_BYTES: Final = 1 << 20
 """A longer record is not kept itself, only why it was rejected."""
 LONGEST_KEPT_REASON: Final = 1000
 """The characters of a reason that are kept with a record."""
+PERHAPS_TAKEN: Final = "rejected again, or taken: the destination does not say which"
+"""The reason of a record that was sent again to a destination which counts what it rejects, and does not name it."""
 
 
 class RejectedContent(NamedTuple):
@@ -41,7 +44,10 @@ class RejectedContent(NamedTuple):
 
 
 class KeptRejection(NamedTuple):
-    """A record that the destination of a relay, or its source, rejected, with the load that it came in."""
+    """A record that the destination of a relay, or its source, rejected, with the load that it came in.
+
+    One that `may_be_there` was sent again, and perhaps taken, in a mode in which it is there twice if it is sent twice.
+    """
 
     stream: StreamId
     load_id: str
@@ -49,6 +55,7 @@ class KeptRejection(NamedTuple):
     record: str | None
     rejected_at: datetime
     sendable: bool = True
+    may_be_there: bool = False
 
     @property
     def is_of_source(self) -> bool:
@@ -59,12 +66,14 @@ class KeptRejection(NamedTuple):
 class AcknowledgedRows(NamedTuple):
     """The rows that a destination has: those up to this position, except the rejected ones.
 
-    `values` are the changes of what the destination keeps for itself.
+    `values` are the changes of what the destination keeps for itself. Of the rows in each of the ranges `unsure`, in
+    their order, it did not take some: it says how many, and not which.
     """
 
     rows: int
     rejected: Sequence[RejectedRow] = ()
     values: ValueChanges = ValueChanges()
+    unsure: Sequence[tuple[int, int]] = ()
 
 
 def asset_of(plan: SealedPlan) -> Asset:

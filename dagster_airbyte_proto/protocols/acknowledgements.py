@@ -28,6 +28,9 @@ class Acknowledgements:
         self.repeats = 0
         self.strangers = 0
         self.rejected = 0
+        self.unsure: list[tuple[int, int]] = []
+        """The ranges of proved rows of which it says that it did not take some, and not which. To be cleared once they
+        are written down."""
         self.miscount = ""
 
     @property
@@ -54,8 +57,10 @@ class Acknowledgements:
         proved = []
         while self._waiting and self._waiting[0].rows <= position.rows:
             proved.append(self._waiting.popleft())
-        self.rows = proved[-1].rows
+        before, self.rows = self.rows, proved[-1].rows
         self._count(echo, proved)
+        if echo.rejected:
+            self.unsure.append((before, self.rows))
         return True
 
     def ended(self, result: StreamResult) -> None:
@@ -68,8 +73,10 @@ class Acknowledgements:
         if result.skipped:
             self.miscount = f"it skipped {result.skipped:,} of {lines:,} rows, which count as acknowledged"
         if self._waiting:
-            self.rows = self._waiting[-1].rows
+            before, self.rows = self.rows, self._waiting[-1].rows
             self._waiting.clear()
+            if result.failed or result.skipped:
+                self.unsure.append((before, self.rows))
 
     def _count(self, echo: Echo, proved: list[_SentState]) -> None:
         rejected = max(0.0, echo.rejected or 0.0)

@@ -16,6 +16,7 @@ from dagster_airbyte_proto.checkpoints.deliveries import (
     LONGEST_KEPT_REASON,
     MOST_KEPT_BYTES,
     MOST_KEPT_REJECTIONS,
+    PERHAPS_TAKEN,
     AcknowledgedRows,
     KeptRejection,
     RejectedContent,
@@ -31,8 +32,9 @@ from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 
 _NEWEST_LAST = (kept_rejections.c.number, kept_rejections.c.row_number)
 _PLAN = msgspec.json.Decoder(SealedPlan)
-# Before the text of a record that JSON has no form for. No record begins so.
+# Before the text of a record that JSON has no form for, and before one that may be there. No record begins so.
 _FOR_PEOPLE = b"\0"
+_MAY_BE_THERE = b"\1"
 
 
 class DeliveryReader:
@@ -86,9 +88,10 @@ def _kept(row: Row[Any]) -> KeptRejection:
         StreamId.of(row.stream, row.namespace),
         row.load_id,
         RejectedRow(row.row_number, row.reason),
-        None if record is None else record.removeprefix(_FOR_PEOPLE).decode(),
+        None if record is None else record.removeprefix(_FOR_PEOPLE).removeprefix(_MAY_BE_THERE).decode(),
         row.kept_at,
         sendable=record is not None and not record.startswith(_FOR_PEOPLE),
+        may_be_there=record is not None and record.startswith(_MAY_BE_THERE),
     )
 
 
@@ -144,7 +147,9 @@ def announce(tx: Connection, plan: SealedPlan, rows: int, now: datetime) -> None
 
 
 def acknowledge(tx: Connection, plan: SealedPlan, acknowledged: AcknowledgedRows, now: datetime) -> None:
-    rows, rejected, _ = acknowledged
+    rows, rejected = acknowledged.rows, acknowledged.rejected
+    # Those before it are ended already: a call that comes again finds none to end.
+    start = tx.scalar(select(deliveries.c.acknowledged).where(*_of_delivery(plan))) or 0
     _update(tx, plan, now, {"acknowledged": rows}, deliveries.c.acknowledged <= rows)
     if rejected:
         reasons = {each.row: stored_reason(each.reason) for each in rejected}
@@ -154,7 +159,7 @@ def acknowledge(tx: Connection, plan: SealedPlan, acknowledged: AcknowledgedRows
         # A statement a row: one for all of them would have more parameters than a database takes.
         tx.execute(new.on_conflict_do_update(index_elements=key, set_={"reason": new.excluded.reason}), values)
     if plan.resends:
-        _end_resent(tx, plan, acknowledged, now)
+        _end_resent(tx, plan, start, acknowledged, now)
 
 
 def stored_reason(reason: str) -> str:
@@ -170,13 +175,18 @@ def rejected_of(tx: Connection, plan: SealedPlan) -> list[RejectedRow]:
 def _update(
     tx: Connection, plan: SealedPlan, now: datetime, values: Mapping[str, Any], *conditions: ColumnElement[bool]
 ) -> None:
-    here = (*(deliveries.c[name] == part for name, part in _key(plan).items()), deliveries.c.plan_id == plan.plan_id)
+    here = _of_delivery(plan)
     # A position only grows, and a call may come again: its outcome may have been unknown.
     tx.execute(update(deliveries).where(*here, *conditions).values(changed_at=now, **values))
     if tx.scalar(select(deliveries.c.plan_id).where(*here)) is None:
         raise StateConflict(
             f"delivering plan {plan.plan_id}", "another plan has taken its place", stream=str(plan.stream)
         )
+
+
+def _of_delivery(plan: SealedPlan) -> list[ColumnElement[bool]]:
+    of_plan = deliveries.c.plan_id == plan.plan_id
+    return [*(deliveries.c[name] == part for name, part in _key(plan).items()), of_plan]
 
 
 def _key(plan: SealedPlan) -> dict[str, str]:
@@ -207,8 +217,9 @@ def take_over_rejections(tx: Connection, load: Load) -> None:
         tx.execute(moved.values(values), places)
 
 
-def _end_resent(tx: Connection, plan: SealedPlan, acknowledged: AcknowledgedRows, now: datetime) -> None:
-    """Forgets the records that a destination has taken now, and gives those that it rejected again their new reason."""
+def _end_resent(tx: Connection, plan: SealedPlan, start: int, acknowledged: AcknowledgedRows, now: datetime) -> None:
+    """Forgets the records behind `start` that a destination has taken now, and gives those that it rejected again their
+    new reason. Where it took some of them and does not say which, all stay."""
     here = *_of_stream(plan.connection, plan.stream), kept_rejections.c.load_id == plan.plan_id
     if acknowledged.rejected:
         again = update(kept_rejections).where(*here, kept_rejections.c.row_number == bindparam("of_row"))
@@ -216,9 +227,23 @@ def _end_resent(tx: Connection, plan: SealedPlan, acknowledged: AcknowledgedRows
             {"of_row": row, "why": stored_reason(reason[:LONGEST_KEPT_REASON])} for row, reason in acknowledged.rejected
         ]
         tx.execute(again.values(reason=bindparam("why"), kept_at=now), reasons)
-    rejected = select(rejected_rows.c.row_number).where(*_of_plan(plan))
-    taken = kept_rejections.c.row_number < acknowledged.rows, kept_rejections.c.row_number.not_in(rejected)
-    tx.execute(delete(kept_rejections).where(*here, *taken))
+    number = kept_rejections.c.row_number
+    unnamed = *here, number.not_in(select(rejected_rows.c.row_number).where(*_of_plan(plan)))
+    for begin, end in (*acknowledged.unsure, (acknowledged.rows, acknowledged.rows)):
+        tx.execute(delete(kept_rejections).where(*unnamed, number >= start, number < begin))
+        unsure = *unnamed, number >= begin, number < end
+        tx.execute(update(kept_rejections).where(*unsure).values(reason=PERHAPS_TAKEN, kept_at=now))
+        if plan.mode not in IDEMPOTENT:
+            _mark_as_perhaps_there(tx, unsure)
+        start = end
+
+
+def _mark_as_perhaps_there(tx: Connection, here: Sequence[ColumnElement[bool]]) -> None:
+    number = kept_rejections.c.row_number
+    for row in tx.execute(select(number, kept_rejections.c.record).where(*here)).all():
+        if row.record is not None and not row.record.startswith(_MAY_BE_THERE):
+            marked = update(kept_rejections).where(*here, number == row.row_number)
+            tx.execute(marked.values(record=_MAY_BE_THERE + row.record))
 
 
 def end_rejections(tx: Connection, ended: LoggedLoad, *, as_landed: bool) -> None:
@@ -231,7 +256,8 @@ def end_rejections(tx: Connection, ended: LoggedLoad, *, as_landed: bool) -> Non
         if part.resends and as_landed:
             delivery = stored(tx, ended.load.connection).get(part.stream)
             if delivery is not None and delivery.plan.plan_id == ended.load.load_id:
-                _end_resent(tx, delivery.plan, AcknowledgedRows(delivery.announced), ended.announced_at)
+                landed_rows = AcknowledgedRows(delivery.announced)
+                _end_resent(tx, delivery.plan, delivery.acknowledged, landed_rows, ended.announced_at)
         elif not part.resends and not as_landed and part.stream not in landed:
             tx.execute(delete(kept_rejections).where(*here))
 

@@ -270,9 +270,11 @@ class ProcessDelivery:
         reach("push.acknowledged")
         kept = self._output.kept
         values = self._kept.changes(kept) if kept else self._served.changes
-        acknowledged = AcknowledgedRows(proved, refused, values)
+        unsure = [(self.acknowledged, proved)] if self._rejected_records.unnamed else self._acks.unsure
+        acknowledged = AcknowledgedRows(proved, refused, values, unsure)
         self._context.store.acknowledge_rows(self._context.lease, self._plan, acknowledged)
         reach("push.noted")
+        self._acks.unsure.clear()
         self._kept.noted(kept)
         self.refused.stored(proved)
         if self._files is not None:

@@ -5,21 +5,24 @@
 - The announcement takes the records over in the name of the load. Each leaves with the transaction that acknowledges
   it, and one that is rejected again stays with its new reason. So what a load that is given up has not delivered is
   kept.
+- Where the destination only counts what it rejects, all that it may mean are kept. Without a key such a record may be
+  there: it is sent again only with `--retry-unknown`.
 - A record that the source sends again anyway is not sent, nor is one of which is not known that it is still to be sent
   as it was: each such is counted in a warning, and stays.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 from uuid import uuid4
 
 import msgspec
 
-from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore, KeptRejection
+from dagster_airbyte_proto.checkpoints.deliveries import PERHAPS_TAKEN, DeliveryStore, KeptRejection
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT
 from dagster_airbyte_proto.errors import Cancelled, ConfigError, InternalError, ProtoError
 from dagster_airbyte_proto.loads.load import Load, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import PlannedStream, StreamId
@@ -38,6 +41,9 @@ _NO_JSON = "JSON has no form for a value of theirs"
 _MISFIT = "a value or field of theirs does not fit the columns that the stream has now"
 _OLDER = "they are of an older generation, and what the source sends of the newer one takes their place"
 _READ_ANEW = "the state of their stream was reset or rolled back since, and the source sends them again"
+_MAY_BE_THERE = (
+    "the destination may have taken them when they were sent again; `--retry-unknown` sends them all the same"
+)
 _ELSEWHERE = "another destination rejected them"
 _SHAPED_OTHERWISE = (
     "they were sent with another key, write mode, selection or transform than the stream has now, or of a partition"
@@ -109,6 +115,9 @@ def _resent(context: SyncContext, plan: SyncPlan, planned: PlannedStream, kept: 
     if form is None:
         raise InternalError(f"sending records of stream {planned.id} again", "it is no stream of a relay")
     left: Counter[str] = Counter()
+    if not context.request.retries_unknown and (perhaps_there := sum(each.may_be_there for each in kept)):
+        left[_MAY_BE_THERE] = perhaps_there
+        kept = [each for each in kept if not each.may_be_there]
     sendable = _sendable(context, planned, kept, left)
     records = _records(context, plan, sendable, form)
     if records.misfits:
@@ -213,10 +222,19 @@ def _result(store: DeliveryStore, load: Load, outcome: LoadOutcome) -> Resent:
     error = outcome.refused[part.stream]
     if delivery is None or delivery.plan.plan_id != load.load_id:
         return Resent(ResentRecords(), error)
-    again = Counter(each.reason for each in store.rejected_rows(delivery.plan))
+    named = store.rejected_rows(delivery.plan)
+    again = Counter(each.reason for each in named)
+    again[PERHAPS_TAKEN] = _perhaps_taken(store, delivery, {each.row for each in named})
     rejected, announced = again.total(), max(delivery.announced, delivery.acknowledged)
     proved = delivery.acknowledged - rejected
-    return Resent(ResentRecords(announced, proved, rejected, announced - delivery.acknowledged, again), error)
+    return Resent(ResentRecords(announced, proved, rejected, announced - delivery.acknowledged, +again), error)
+
+
+def _perhaps_taken(store: DeliveryStore, delivery: Delivery, named: Collection[int]) -> int:
+    """The records that are kept still though they are acknowledged: the destination counts that it rejected some."""
+    kept = store.kept_rejections(delivery.plan.connection, delivery.plan.stream)
+    rows = {each.row.row for each in kept if each.load_id == delivery.plan.plan_id}
+    return sum(row < delivery.acknowledged for row in rows - set(named))
 
 
 def _remove(files: Sequence[StagedFile]) -> None:

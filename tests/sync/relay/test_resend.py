@@ -315,3 +315,50 @@ def test_the_command_says_what_became_of_them(quick_folder: Path, capsys: pytest
     assert "users: 1 row rejected: name: its value is longer than 8 characters" in said
     assert main([*words, "push", "rejected", file]) == 0
     assert "the longest" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("write", ["append", "append_dedup"])
+def test_what_is_only_counted_as_rejected_again_stays(quick_folder: Path, write: str) -> None:
+    shop = shop_that_takes(quick_folder, 5, write=write)
+    names = [f"longer {number}" for number in range(7)]
+    offer = rows_of(*names)
+    rows = offer["streams"]["users"]["rows"]
+    rows[1]["bad"] = rows[6]["bad"] = True
+    offer["streams"]["users"]["properties"] = {**_PROPERTIES, "bad": {"type": "boolean"}}
+    shop.options["batch"] = {"rows": 3}
+    shop.sync_of(offer)
+    take(shop, 20)
+    shop.to["rejects"] = True
+    resent = shop.sync_of(offer, RETRY).streams["users"].resent
+    why = "refused by the destination, which does not say which row"
+    assert resent == ResentRecords(7, 5, 2, rejections={why: 2})
+    # Nobody knows which of a batch it means. In the second batch it took all.
+    assert kept_names(shop) == [*names[:3], names[6]]
+    reasons = {each.row.reason for each in shop.store.kept_rejections("shop")}
+    assert reasons == {"rejected again, or taken: the destination does not say which"}
+    had = len(shop.ids("users"))
+    shop.to["rejects"] = False
+    shop.offer(offer)
+    report = shop.sync(RETRY)
+    if write == "append":
+        [warning] = report.warnings
+        assert "4 rejected records are not sent again: the destination may have taken them" in warning
+        assert (shop.ids("users")[had:], len(kept_names(shop))) == ([], 4)
+        shop.sync(SyncRequest(retries_rejected=True, retries_unknown=True))
+    assert (shop.ids("users")[had:], kept_names(shop)) == ([0, 1, 2, 6], [])
+
+
+def test_what_a_destination_counts_before_it_dies_stays_and_is_reported(quick_folder: Path) -> None:
+    shop = shop_that_takes(quick_folder, 5)
+    names = [f"longer {number}" for number in range(7)]
+    offer = rows_of(*names)
+    offer["streams"]["users"]["rows"][1]["bad"] = True
+    offer["streams"]["users"]["properties"] = {**_PROPERTIES, "bad": {"type": "boolean"}}
+    shop.options["batch"] = {"rows": 3}
+    shop.sync_of(offer)
+    take(shop, 20)
+    shop.to |= {"rejects": True, "dies_after": 7}
+    resent = shop.sync_of(offer, RETRY).streams["users"].resent
+    why = "rejected again, or taken: the destination does not say which"
+    assert resent == ResentRecords(7, 3, 3, 1, rejections={why: 3})
+    assert kept_names(shop) == [*names[:3], names[6]]
