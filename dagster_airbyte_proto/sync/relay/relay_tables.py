@@ -172,7 +172,9 @@ class RelayTables:
         """The error of a part that was not delivered to its end."""
         doing = f"delivering load {load_id} of connection {part.connection}"
         found = self._context.destination.mask.text(str(error))
-        if delivery is None or delivery.plan.mode in IDEMPOTENT or delivery.announced == 0:
+        # What a load sends again is kept, or it has left with its acknowledgement: only what is unknown needs a word.
+        left = 0 if delivery is None else delivery.unknown if part.resends else delivery.announced
+        if delivery is None or delivery.plan.mode in IDEMPOTENT or left == 0:
             if isinstance(error, Cancelled):
                 return DeliveryCancelled(doing, error.found, stream=error.stream)
             remedy = _KEPT_STILL if part.resends else "The next sync reads its rows again."

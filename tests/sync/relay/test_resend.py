@@ -362,3 +362,18 @@ def test_what_a_destination_counts_before_it_dies_stays_and_is_reported(quick_fo
     why = "rejected again, or taken: the destination does not say which"
     assert resent == ResentRecords(7, 3, 3, 1, rejections={why: 3})
     assert kept_names(shop) == [*names[:3], names[6]]
+
+
+def test_a_load_of_which_nothing_is_unknown_is_given_up_and_blocks_nobody(quick_folder: Path) -> None:
+    shop = shop_that_takes(quick_folder, 5, write="append")
+    names = [*(f"longer{number}" for number in range(4)), "the longest"]
+    shop.sync_of(rows_of(*names))
+    take(shop, 8)
+    shop.options |= {"on_error": "fail", "batch": {"rows": 2}}
+    users = shop.sync_of(rows_of(*names, "new"), RETRY).streams["users"]
+    assert (users.status, users.committed, users.resent) == (SyncStatus.FAILED, 1, ResentRecords(4, 4)), users.error
+    assert "`sync --retry-rejected` sends them again" in (users.error or "")
+    assert kept_names(shop) == ["the longest"]
+    assert not shop.store.announced_loads("shop")
+    assert shop.sync().status is SyncStatus.COMPLETE
+    assert [row["name"] for row in shop.received("users")] == [*names[:4], "new"]
