@@ -68,6 +68,7 @@ class RelayTables:
         self._context, self._retries_unknown = context, retries_unknown
         self._folder = folder.absolute()
         self._generations: dict[StreamId, Iterator[int]] = {}
+        self._of_earlier_runs: set[str] = set()
         self._one_at_a_time = threading.Lock()
 
     def prepare(self, spec: TableSpec) -> TableTarget:
@@ -90,9 +91,17 @@ class RelayTables:
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         with self._one_at_a_time:
-            return self._deliver(load_id, part)
+            try:
+                return self._deliver(load_id, part)
+            except TableError as error:
+                if part.resends:  # It is given up, and the store has its records.
+                    _remove_files(part)
+                    if load_id in self._of_earlier_runs:  # No report of this run has the error.
+                        self._context.destination.warn(f"{part.stream}: {error}")
+                raise
 
     def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
+        self._of_earlier_runs.add(load_id)
         doing = f"looking for load {load_id} of connection {part.connection}"
         if not is_relayed(part):
             raise TableError(doing, "it was staged for a table, and the connection has a destination now (`to`)")
@@ -188,9 +197,7 @@ class RelayTables:
         reasons = dict(rejected)
         for row in self._keep_rejections(part, delivery):
             reasons[row.reason] = reasons.get(row.reason, 0) + 1
-        for file in part.files:
-            with suppress(OSError):  # What stays of them is an orphan, which the next run removes.
-                Path(file.path).unlink(missing_ok=True)
+        _remove_files(part)
         found = {reason: rows for reason, rows in reasons.items() if rows}
         return CommittedRows(part.stream, delivery.plan.plan_id, was_there, rejected=found)
 
@@ -226,6 +233,12 @@ class RelayTables:
 
     def _folder_of(self, name: TableName) -> Path:
         return self._folder / folder_name(name.namespace) / folder_name(name.name)
+
+
+def _remove_files(part: StagedRows) -> None:
+    for file in part.files:
+        with suppress(OSError):  # What stays of them is an orphan, which the next run removes.
+            Path(file.path).unlink(missing_ok=True)
 
 
 def is_relayed(part: StagedRows) -> bool:

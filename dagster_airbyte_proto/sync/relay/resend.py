@@ -20,14 +20,20 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.deliveries import PERHAPS_TAKEN, DeliveryStore, KeptRejection
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT
-from dagster_airbyte_proto.errors import Cancelled, ConfigError, InternalError, ProtoError
-from dagster_airbyte_proto.loads.load import Load, StagedFile, StagedRows
+from dagster_airbyte_proto.errors import (
+    Cancelled,
+    ConfigError,
+    InternalError,
+    ProtoError,
+    StateConflict,
+    StateUnavailable,
+)
+from dagster_airbyte_proto.loads.load import Load, StagedRows
 from dagster_airbyte_proto.loads.push import Delivery
-from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.schema.columns import RecordForm
-from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file, run_staging_folder
+from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder
 from dagster_airbyte_proto.sync.commit.committer import LoadOutcome
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, replaces_table
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
@@ -127,7 +133,12 @@ def _resent(context: SyncContext, plan: SyncPlan, planned: PlannedStream, kept: 
     _warn(context, planned.id, left)
     if not sendable:
         return Resent(ResentRecords())
-    load = _load(context, plan, planned, sendable, records)
+    try:
+        load = _load(context, plan, planned, sendable, records)
+    except (StateConflict, StateUnavailable, Cancelled):
+        raise
+    except ProtoError as error:  # Nothing is announced yet: they are kept as they were.
+        return Resent(ResentRecords(), error)
     context.log.write("NOTE", f"{planned.id}: {len(sendable):,} rejected records are sent again")
     outcome = context.committer.commit(load)
     return _result(context.engine.store, load, outcome)
@@ -217,7 +228,6 @@ def _result(store: DeliveryStore, load: Load, outcome: LoadOutcome) -> Resent:
         rejections = outcome.committed[0].rejected
         rejected = sum(rejections.values())
         return Resent(ResentRecords(part.rows, part.rows - rejected, rejected, rejections=rejections))
-    _remove(part.files)
     delivery = store.deliveries(load.connection).get(part.stream)
     error = outcome.refused[part.stream]
     if delivery is None or delivery.plan.plan_id != load.load_id:
@@ -235,11 +245,3 @@ def _perhaps_taken(store: DeliveryStore, delivery: Delivery, named: Collection[i
     kept = store.kept_rejections(delivery.plan.connection, delivery.plan.stream)
     rows = {each.row.row for each in kept if each.load_id == delivery.plan.plan_id}
     return sum(row < delivery.acknowledged for row in rows - set(named))
-
-
-def _remove(files: Sequence[StagedFile]) -> None:
-    """Removes the files of a load that was given up: the store has its records."""
-    for file in files:
-        place, _, name = file.path.rpartition("/")
-        folder = StagingFolder.at(place, LOCAL)
-        remove_file(folder, folder.file(name)[0])

@@ -1,0 +1,120 @@
+"""Rejected records of a relay that are sent again, where their destination is unclear or something fails on the way."""
+
+import errno
+import signal
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.report import ResentRecords, SyncStatus
+from tests.sync.crashes.sync_fork_server import SyncForkServer
+from tests.sync.relay.relayed_shop import Row
+from tests.sync.relay.test_resend import RETRY, kept_names, rows_of, shop_that_takes, take
+
+pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
+
+
+@pytest.mark.parametrize("write", ["append", "append_dedup"])
+def test_what_is_only_counted_as_rejected_again_stays(quick_folder: Path, write: str) -> None:
+    shop = shop_that_takes(quick_folder, 5, write=write)
+    names = [f"longer {number}" for number in range(7)]
+    offer = _rows_with_bad(names, 1, 6)
+    shop.options["batch"] = {"rows": 3}
+    shop.sync_of(offer)
+    take(shop, 20)
+    shop.to["rejects"] = True
+    resent = shop.sync_of(offer, RETRY).streams["users"].resent
+    why = "refused by the destination, which does not say which row"
+    assert resent == ResentRecords(7, 5, 2, rejections={why: 2})
+    # Nobody knows which of a batch it means. In the second batch it took all.
+    assert kept_names(shop) == [*names[:3], names[6]]
+    reasons = {each.row.reason for each in shop.store.kept_rejections("shop")}
+    assert reasons == {"rejected again, or taken: the destination does not say which"}
+    had = len(shop.ids("users"))
+    shop.to["rejects"] = False
+    shop.offer(offer)
+    report = shop.sync(RETRY)
+    if write == "append":
+        [warning] = report.warnings
+        assert "4 rejected records are not sent again: the destination may have taken them" in warning
+        assert (shop.ids("users")[had:], len(kept_names(shop))) == ([], 4)
+        shop.sync(SyncRequest(retries_rejected=True, retries_unknown=True))
+    assert (shop.ids("users")[had:], kept_names(shop)) == ([0, 1, 2, 6], [])
+
+
+def test_what_a_destination_counts_before_it_dies_stays_and_is_reported(quick_folder: Path) -> None:
+    shop = shop_that_takes(quick_folder, 5)
+    names = [f"longer {number}" for number in range(7)]
+    offer = _rows_with_bad(names, 1)
+    shop.options["batch"] = {"rows": 3}
+    shop.sync_of(offer)
+    take(shop, 20)
+    shop.to |= {"rejects": True, "dies_after": 7}
+    resent = shop.sync_of(offer, RETRY).streams["users"].resent
+    why = "rejected again, or taken: the destination does not say which"
+    assert resent == ResentRecords(7, 3, 3, 1, rejections={why: 3})
+    assert kept_names(shop) == [*names[:3], names[6]]
+
+
+def test_a_load_of_which_nothing_is_unknown_is_given_up_and_blocks_nobody(quick_folder: Path) -> None:
+    shop = shop_that_takes(quick_folder, 5, write="append")
+    names = [*(f"longer{number}" for number in range(4)), "the longest"]
+    shop.sync_of(rows_of(*names))
+    take(shop, 8)
+    shop.options |= {"on_error": "fail", "batch": {"rows": 2}}
+    users = shop.sync_of(rows_of(*names, "new"), RETRY).streams["users"]
+    assert (users.status, users.committed, users.resent) == (SyncStatus.FAILED, 1, ResentRecords(4, 4)), users.error
+    assert "`sync --retry-rejected` sends them again" in (users.error or "")
+    assert kept_names(shop) == ["the longest"]
+    assert not shop.store.announced_loads("shop")
+    assert shop.sync().status is SyncStatus.COMPLETE
+    assert [row["name"] for row in shop.received("users")] == [*names[:4], "new"]
+
+
+def test_a_load_that_recovery_gives_up_leaves_a_warning_and_no_files(quick_folder: Path) -> None:
+    shop = shop_that_takes(quick_folder, 5)
+    shop.sync_of(rows_of("longer 1", "longer 2"))
+    take(shop, 20)
+    shop.offer(rows_of("longer 1", "longer 2"))
+    server = SyncForkServer()
+    try:
+        assert server.sync(shop, ("load.announced", 1), retries_rejected=True) == -signal.SIGKILL
+    finally:
+        server.close()
+    shop.to["dies_after"] = 1
+    report = shop.sync_of(rows_of("longer 1", "longer 2"))
+    [warning] = report.warnings
+    assert warning.startswith("users: delivering load ") and "`sync --retry-rejected` sends them again" in warning
+    assert (report.status, kept_names(shop)) == (SyncStatus.COMPLETE, ["longer 1", "longer 2"])
+    assert not list((shop.home / "staging").rglob("resend*.parquet"))
+
+
+def test_records_that_cannot_be_staged_fail_their_stream_alone(
+    quick_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = shop_that_takes(quick_folder, 5)
+    shop.sync_of(rows_of("longer"))
+    take(shop, 20)
+    offer = rows_of("longer", "new")
+    monkeypatch.setattr(pq, "write_table", _no_room)
+    report = shop.sync_of(offer, RETRY)
+    users = report.streams["users"]
+    assert (users.status, users.committed, users.resent) == (SyncStatus.FAILED, 1, ResentRecords())
+    assert "no room" in (users.error or "")
+    assert (kept_names(shop), [row["name"] for row in shop.received("users")]) == (["longer"], ["new"])
+
+
+def _no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "no room")
+
+
+def _rows_with_bad(names: list[str], *bad: int) -> Row:
+    """Rows of which the destination counts some as rejected, once it `rejects`."""
+    offer = rows_of(*names)
+    users = offer["streams"]["users"]
+    users["properties"] = {**users["properties"], "bad": {"type": "boolean"}}
+    for place in bad:
+        users["rows"][place]["bad"] = True
+    return offer
