@@ -20,7 +20,7 @@ _RETRY_SECONDS = 0.5
 
 
 class LeaseWait(NamedTuple):
-    """The wait for a connection that another run holds. `notify` is called once, with the holder."""
+    """The wait for a connection that another run holds. `notify` gets what a person should read: once the holder."""
 
     seconds: float = 0.0
     cancel: threading.Event | None = None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in, user_name
-from dagster_airbyte_proto.cli.output import Answer, Grid, time_text
+from dagster_airbyte_proto.cli.output import Answer, Grid, plain, time_text
 from dagster_airbyte_proto.cli.program import loads
 from dagster_airbyte_proto.errors import ConfigError
 
@@ -113,10 +113,15 @@ def resolve_load(call: Call, load_id: str, word: str) -> Answer:
     landed: its rows are in the table, its state moves. lost: they are not, and the connector sends them again.
     """
     from dagster_airbyte_proto.checkpoints.load_ending import Resolution
+    from dagster_airbyte_proto.sync.lease import LeaseWait
     from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
 
+    def notify(text: str) -> None:
+        click.echo(f"warning: {plain(text)}", err=True)
+
     with call.engine() as engine:
-        entry = resolve_load(engine, load_id, Resolution(word == "landed", user_name()))
+        resolution = Resolution(word == "landed", user_name())
+        entry = resolve_load(engine, load_id, resolution, LeaseWait(notify=notify))
     call.connection = entry.load.connection
     return Answer(_load_value(entry), (f"{load_id} of {entry.load.connection}: {entry.status.value}, {entry.reason}",))
 

@@ -7,6 +7,8 @@ from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, Stat
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.lease import NO_WAIT, LeaseWait, acquire_lease
+from dagster_airbyte_proto.sync.relay.kept_rejections import RejectionKeeping
+from dagster_airbyte_proto.sync.relay.relay_tables import is_relayed
 from dagster_airbyte_proto.sync.run_log import new_run_id
 
 if TYPE_CHECKING:
@@ -17,14 +19,18 @@ def resolve_load(engine: "Engine", load_id: str, resolution: Resolution, waiting
     """Ends an announced load, and returns its entry in the log.
 
     Tables that can be read tell themselves whether it landed, and get the rows that they lack. The resolution counts
-    for the others. Raises ConfigError where there is none, or where it would double rows.
+    for the others. Raises ConfigError where there is none, or where it would double rows. Of a relay's load that has
+    landed the rejected records are kept first: no run reads its files after this.
     """
     connection = _announced(engine.store, load_id).load.connection
     with (
         acquire_lease(engine.store, connection, new_run_id(), engine.settings.lease_seconds, waiting) as renewal,
         Committer(engine.store, lambda: engine.tables, renewal.lease) as committer,
     ):
-        committer.resolve(_announced(engine.store, load_id).load, resolution)
+        load = _announced(engine.store, load_id).load
+        if resolution.as_landed and any(is_relayed(part) for part in load.parts):
+            RejectionKeeping(engine.store, renewal.lease, waiting.notify).keep_all(load)
+        committer.resolve(load, resolution)
     entry = engine.store.load(load_id)
     assert entry is not None, "the store forgets no load"
     return entry

@@ -12,7 +12,7 @@
 
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -30,8 +30,8 @@ from dagster_airbyte_proto.errors import (
     StagingError,
     TableError,
 )
-from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedRows
-from dagster_airbyte_proto.loads.push import Delivery, RejectedRow
+from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
+from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId, TableName, WriteMode
@@ -40,8 +40,8 @@ from dagster_airbyte_proto.schema.columns import RecordForm, decoded_form
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
+from dagster_airbyte_proto.sync.relay.kept_rejections import RejectionKeeping
 from dagster_airbyte_proto.sync.relay.record_keys import replaced_by
-from dagster_airbyte_proto.sync.relay.rejected_content import rejected_content
 from dagster_airbyte_proto.sync.relay.relay_plan import RelayedTo, RelayPlan, plan_of_part
 from dagster_airbyte_proto.tables.abilities import Abilities
 
@@ -67,6 +67,7 @@ class RelayTables:
     def __init__(self, context: DeliveryContext, folder: Path, *, retries_unknown: bool) -> None:
         self._context, self._retries_unknown = context, retries_unknown
         self._folder = folder.absolute()
+        self._keeping = RejectionKeeping(context.store, context.lease, context.destination.warn)
         self._generations: dict[StreamId, Iterator[int]] = {}
         self._of_earlier_runs: set[str] = set()
         self._one_at_a_time = threading.Lock()
@@ -195,39 +196,16 @@ class RelayTables:
     ) -> CommittedRows:
         """The result of a part that is delivered. Its files are needed no more."""
         reasons = dict(rejected)
-        for row in self._keep_rejections(part, delivery):
+        for row in self._keeping.keep(part, delivery.plan):
             reasons[row.reason] = reasons.get(row.reason, 0) + 1
         _remove_files(part)
         found = {reason: rows for reason, rows in reasons.items() if rows}
         return CommittedRows(part.stream, delivery.plan.plan_id, was_there, rejected=found)
 
-    def _keep_rejections(self, part: StagedRows, delivery: Delivery) -> Sequence[RejectedRow]:
-        """Has the store keep the records that the destination rejected so far, and those that the source rejected.
-        Returns the rows of the former: the others have been counted as they came."""
-        store, plan = self._context.store, delivery.plan
-        rejected = store.rejected_rows(plan)
-        of_source = [file for file in part.files if file.content is FileContent.REJECTED_RECORDS]
-        count = len(rejected) + sum(file.rows for file in of_source)
-        if plan.resends or (not count and plan.mode is not PushMode.OVERWRITE):
-            return rejected
-        try:
-            content = rejected_content(self._plan(plan.plan_id, part) if rejected else None, rejected, of_source)
-        except StagingError as error:
-            # An earlier run has removed them once they were kept; or somebody else has.
-            if not store.keeps_rejections(plan):
-                text = f"{part.stream}: the {count:,} rejected records of load {plan.plan_id} are kept nowhere"
-                self._context.destination.warn(f"{text}: {error}")
-            return rejected
-        store.keep_rejections(self._context.lease, plan, content.contents)
-        if content.newest < count:
-            text = f"{part.stream}: of {count:,} rejected records the last {content.newest:,} are kept"
-            self._context.destination.warn(text)
-        return rejected
-
     def _try_keep_rejections(self, part: StagedRows, delivery: Delivery) -> None:
         """Keeps them before a load is left to a person, who may end it: no run reads its files then."""
         try:
-            self._keep_rejections(part, delivery)
+            self._keeping.keep(part, delivery.plan)
         except ProtoError as error:  # The load has an error of its own, which says what to do.
             self._context.destination.warn(f"{part.stream}: its rejected records could not be kept: {error}")
 

@@ -10,7 +10,7 @@ import pytest
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import ResentRecords, SyncStatus
 from tests.sync.crashes.sync_fork_server import SyncForkServer
-from tests.sync.relay.relayed_shop import Row
+from tests.sync.relay.relayed_shop import RelayedShop, Row
 from tests.sync.relay.test_resend import RETRY, kept_names, rows_of, shop_that_takes, take
 
 pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
@@ -78,11 +78,7 @@ def test_a_load_that_recovery_gives_up_leaves_a_warning_and_no_files(quick_folde
     shop.sync_of(rows_of("longer 1", "longer 2"))
     take(shop, 20)
     shop.offer(rows_of("longer 1", "longer 2"))
-    server = SyncForkServer()
-    try:
-        assert server.sync(shop, ("load.announced", 1), retries_rejected=True) == -signal.SIGKILL
-    finally:
-        server.close()
+    _die(shop, "load.announced", retries_rejected=True)
     shop.to["dies_after"] = 1
     report = shop.sync_of(rows_of("longer 1", "longer 2"))
     [warning] = report.warnings
@@ -104,6 +100,33 @@ def test_records_that_cannot_be_staged_fail_their_stream_alone(
     assert (users.status, users.committed, users.resent) == (SyncStatus.FAILED, 1, ResentRecords())
     assert "no room" in (users.error or "")
     assert (kept_names(shop), [row["name"] for row in shop.received("users")]) == (["longer"], ["new"])
+
+
+@pytest.mark.parametrize("write", ["append", "append_dedup"])
+def test_a_load_that_a_person_ends_has_its_rejected_records_kept_without_a_sync(quick_folder: Path, write: str) -> None:
+    shop = shop_that_takes(quick_folder, 5, write=write)
+    shop.offer(rows_of("short", "longer", "short"))
+    _die(shop, "push.noted")
+    assert shop.resolve(as_landed=True) == "done"
+    assert (kept_names(shop), shop.positions()) == (["longer"], {"users": 3})
+
+
+def test_a_record_that_its_load_replaced_is_not_missed(quick_folder: Path) -> None:
+    shop = shop_that_takes(quick_folder, 5)
+    shop.offer(rows_of("longer 1", "new 1", ids=(1, 1)))
+    _die(shop, "load.committed")
+    report = shop.sync()
+    assert (report.warnings, report.recovered_loads) == ((), 1)
+    assert (kept_names(shop), shop.ids("users")) == ([], [1])
+
+
+def _die(shop: RelayedShop, point: str, *, retries_rejected: bool = False) -> None:
+    """Has a sync in a process of its own die at a point."""
+    server = SyncForkServer()
+    try:
+        assert server.sync(shop, (point, 1), retries_rejected=retries_rejected) == -signal.SIGKILL
+    finally:
+        server.close()
 
 
 def _no_room(*_: object) -> None:
