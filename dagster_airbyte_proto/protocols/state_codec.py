@@ -4,11 +4,20 @@ A state stays as its connector sent it, byte for byte. The store keeps the name 
 that states can be shown, set and reset where the connector is not at hand.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
+
+
+class StreamPosition(NamedTuple):
+    """The position of one stream in a state, of which two are equal if their source goes on from the same place: what
+    it shares with other streams, and its own part. Each is JSON, or None where there is none."""
+
+    shared: str | None
+    own: str | None
 
 
 class StateCodec(Protocol):
@@ -34,6 +43,10 @@ class StateCodec(Protocol):
         """The parts of a connection-wide state by stream; None if the state is a single position."""
         ...
 
+    def position(self, state: State, stream: StreamId) -> StreamPosition:
+        """The position of the stream in a state of its own, or of the whole connection."""
+        ...
+
     def without_stream(self, state: State, stream: StreamId) -> State | None:
         """A connection-wide state without the part of this stream; None if it has no such part."""
         ...
@@ -48,6 +61,11 @@ class StateCodec(Protocol):
         """The streams that would miss records if a connection-wide state advanced while only the `selected` streams are
         read, the selected ones included; None if the state does not say."""
         ...
+
+
+def as_position(shared: Any, own: Any) -> StreamPosition:
+    """Returns the position of these values of a state. An empty one is none."""
+    return StreamPosition(*(None if each in (None, {}) else json.dumps(each, sort_keys=True) for each in (shared, own)))
 
 
 def check_scope(earlier: StateScope | None, new: State) -> StateScope:

@@ -225,3 +225,15 @@ def test_a_global_value_that_is_set_is_the_value_that_is_shown() -> None:
     assert state.scope is StateScope.GLOBAL
     assert _source.states.value(state) == value
     assert json.loads(state.message)["type"] == "GLOBAL"
+
+
+def test_the_position_of_a_stream_in_a_global_state_is_its_part_and_what_is_shared() -> None:
+    def position(shared: object, **streams: object) -> object:
+        parts = [{"stream_descriptor": {"name": name}, "stream_state": part} for name, part in streams.items()]
+        state = _source.states.from_value(None, {"shared_state": shared, "stream_states": parts})
+        return _source.states.position(state, StreamId.of("users"))
+
+    assert position(None, users={"at": 1}, orders={"at": 2}) == position(None, users={"at": 1})
+    assert position(None, users={"at": 1}) != position(None, users={"at": 2})
+    assert position({"lsn": 1}, users={"at": 1}) != position({"lsn": 2}, users={"at": 1})
+    assert position(None, orders={"at": 2}) == (None, None)

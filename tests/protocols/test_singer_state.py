@@ -155,3 +155,14 @@ def test_streams_that_follow_the_log_go_on_together() -> None:
     assert _source.states.streams_sharing_position(state, [by_key], offered) == frozenset()
     assert _source.states.streams_sharing_position(state, [log], offered) == frozenset({log.id, other.id})
     assert _source.states.streams_sharing_position(_state({"users": 1}), [by_key], offered) is None
+
+
+def test_the_position_of_a_stream_is_its_bookmark() -> None:
+    def position(value: Any) -> Any:
+        return _source.states.position(_state(value), StreamId.of("users"))
+
+    both = {"bookmarks": {"users": {"at": 1}, "orders": {"at": 2}}, "currently_syncing": "users"}
+    assert position(both) == position({"bookmarks": {"users": {"at": 1}}})
+    assert position(both) != position({"bookmarks": {"users": {"at": 2}, "orders": {"at": 2}}})
+    assert position({"bookmarks": {"orders": {"at": 2}}}) == (None, None) == position({})
+    assert position({"users": 1}) != position({"users": 2})  # Of an unknown form: all of it counts.

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.raw_json import MemberError, array, items, members, value, with_member
+from dagster_airbyte_proto.protocols.state_codec import StreamPosition, as_position
 
 _STATISTICS = {"sourceStats", "source_stats", "destinationStats", "destination_stats"}
 _SCOPES = {scope.name: scope for scope in StateScope}
@@ -95,6 +96,13 @@ class AirbyteStates:
     def parts(self, state: State) -> Mapping[StreamId, Any] | None:  # noqa: ARG002 - what is shared is one position
         return None
 
+    def position(self, state: State, stream: StreamId) -> StreamPosition:
+        if state.scope is not StateScope.GLOBAL:
+            return as_position(None, _value_for_people(state))
+        own = [members(item) or {} for substate, item in _substates(_global(state)) if substate.stream == stream]
+        shared = (members(_global(state)) or {}).get("shared_state", b"null")
+        return as_position(_readable(shared), _readable(own[-1].get("stream_state", b"null") if own else b"null"))
+
     def without_stream(self, state: State, stream: StreamId) -> State | None:
         """A GLOBAL state without its part for the stream; the position that all streams share stays."""
         if state.scope is not StateScope.GLOBAL:
@@ -122,6 +130,13 @@ class AirbyteStates:
             return None
         named = _substates(_global(state))
         return frozenset(substate.stream for substate, _ in named)
+
+
+def _readable(raw: bytes) -> Any:
+    try:
+        return value(raw)
+    except MemberError:
+        return raw.decode("utf-8", "replace")
 
 
 _BODY_MEMBERS = {StateScope.STREAM: "stream_state", StateScope.GLOBAL: "global", StateScope.LEGACY: "data"}

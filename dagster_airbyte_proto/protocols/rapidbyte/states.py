@@ -16,6 +16,7 @@ import msgspec
 
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.raw_json import MemberError, exact_value, members, value
+from dagster_airbyte_proto.protocols.state_codec import StreamPosition, as_position
 
 NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
@@ -77,6 +78,9 @@ class RapidbyteStates:
 
     def parts(self, state: State) -> Mapping[StreamId, Any] | None:  # noqa: ARG002 - each state is of one stream
         return None
+
+    def position(self, state: State, stream: StreamId) -> StreamPosition:  # noqa: ARG002 - each state is of one stream
+        return as_position(None, self.value(state))
 
     def without_stream(self, state: State, stream: StreamId) -> State | None:  # noqa: ARG002
         return None

@@ -20,6 +20,7 @@ from typing import Any
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value, with_member
 from dagster_airbyte_proto.protocols.singer.catalog import follows_the_log
+from dagster_airbyte_proto.protocols.state_codec import StreamPosition, as_position
 
 _BOOKMARKS = "bookmarks"
 _CURRENT = "currently_syncing"
@@ -93,6 +94,12 @@ class SingerStates:
             return {}
         bookmarks = _bookmarks_of(state)
         return None if bookmarks is None else {StreamId.of(name): _readable(part) for name, part in bookmarks.items()}
+
+    def position(self, state: State, stream: StreamId) -> StreamPosition:
+        bookmarks = _bookmarks_of(state)
+        if bookmarks is None:
+            return as_position(None, self.value(state))
+        return as_position(None, _readable(bookmarks.get(stream.name, b"null")))
 
     def without_stream(self, state: State, stream: StreamId) -> State | None:
         """The state without the stream's bookmark; None if it has no such bookmark."""

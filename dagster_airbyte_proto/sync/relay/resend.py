@@ -38,6 +38,7 @@ from dagster_airbyte_proto.sync.commit.committer import LoadOutcome
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, replaces_table
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
 from dagster_airbyte_proto.sync.relay.kept_records import KeptRecords, as_columns, as_texts, staged
+from dagster_airbyte_proto.sync.relay.state_moves import moves_of_stream, reason_to_wait
 from dagster_airbyte_proto.sync.report import ResentRecords, StreamReport, SyncStatus
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
@@ -46,7 +47,6 @@ _OF_SOURCE = "the source rejected them: they were not to be sent"
 _NO_JSON = "JSON has no form for a value of theirs"
 _MISFIT = "a value or field of theirs does not fit the columns that the stream has now"
 _OLDER = "they are of an older generation, and what the source sends of the newer one takes their place"
-_READ_ANEW = "the state of their stream was reset or rolled back since, and the source sends them again"
 _MAY_BE_THERE = (
     "the destination may have taken them when they were sent again; `--retry-unknown` sends them all the same"
 )
@@ -151,17 +151,14 @@ def _sendable(
     witness = context.engine.tables.witness(planned.table, context.connection)
     identity = witness.table_id if witness else ""
     changes = context.store.history(context.connection, limit=NO_LIMIT)
-    anew = [
-        each.changed_at
-        for each in changes
-        if each.why in ("reset", "rollback") and each.stream in (None, planned.id) and not each.partition
-    ]
-    of_loads = {each.load_id: _fault_of_load(context, planned, each.load_id, identity) for each in kept}
+    moves = moves_of_stream(changes, planned.id, context.protocol.states)
+    parts = {load_id: _part(context, planned, load_id) for load_id in {each.load_id for each in kept}}
     found = []
     for each in kept:
-        fault = of_loads[each.load_id]
-        if fault is None and any(changed_at >= each.rejected_at for changed_at in anew):
-            fault = _READ_ANEW
+        part = parts[each.load_id]
+        fault = _FORGOTTEN if part is None else _fault_of_part(planned, part, identity)
+        if fault is None and part is not None:
+            fault = reason_to_wait(moves, each, was_resent=bool(part.resends))
         if each.is_of_source:
             fault = _OF_SOURCE
         if fault is None and not each.sendable:
@@ -173,12 +170,13 @@ def _sendable(
     return found
 
 
-def _fault_of_load(context: SyncContext, planned: PlannedStream, load_id: str, identity: str) -> str | None:
-    """The reason for which no record of a load can be sent again, if there is one."""
+def _part(context: SyncContext, planned: PlannedStream, load_id: str) -> StagedRows | None:
     logged = context.store.load(load_id)
-    part = next((each for each in logged.load.parts if each.stream == planned.id), None) if logged else None
-    if part is None:
-        return _FORGOTTEN
+    return next((each for each in logged.load.parts if each.stream == planned.id), None) if logged else None
+
+
+def _fault_of_part(planned: PlannedStream, part: StagedRows, identity: str) -> str | None:
+    """The reason for which no record of a part can be sent again, if there is one."""
     if replaces_table(planned) or part.generation_id != planned.generation_id:
         return _OLDER
     if part.table_id != identity:

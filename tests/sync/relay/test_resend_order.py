@@ -1,0 +1,130 @@
+"""Rejected records of a relay that must not be sent again: the source sends them itself, or newer ones have gone."""
+
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.loads.load import Load
+from dagster_airbyte_proto.model import State, StreamId
+from dagster_airbyte_proto.protocols.airbyte.states import AirbyteStates
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.maintenance.reset import reset_state
+from dagster_airbyte_proto.sync.report import ResentRecords, SyncReport
+from tests.sync.relay.relayed_shop import RelayedShop, Row
+from tests.sync.relay.test_resend import RETRY, kept_names, rows_of, shop_that_takes, take
+
+pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
+
+_USERS = StreamId(None, "users")
+
+
+def _names(shop: RelayedShop) -> list[str]:
+    return [row["name"] for row in shop.received("users")]
+
+
+def _lease(shop: RelayedShop) -> Lease:
+    return shop.store.acquire("shop", run_id="by-hand", holder="a person", seconds=60)
+
+
+def _state(shop: RelayedShop) -> State:
+    [stored] = shop.store.states("shop")
+    return stored.state
+
+
+def _set_state(shop: RelayedShop, state: State | None) -> None:
+    lease = _lease(shop)
+    shop.store.change_state(lease, _USERS, state, who="a person")
+    shop.store.release(lease)
+
+
+def _roll_back(shop: RelayedShop, version: int) -> None:
+    lease = _lease(shop)
+    shop.store.rollback(lease, version, who="a person")
+    shop.store.release(lease)
+
+
+def _retry(shop: RelayedShop, offer: Row) -> tuple[ResentRecords | None, str]:
+    """Sends again what the destination takes by now. Returns what became of it, and the only warning about it."""
+    take(shop, 20)
+    report: SyncReport = shop.sync_of(offer, RETRY)
+    warnings = [each for each in report.warnings if "not sent again" in each]
+    assert len(warnings) <= 1
+    return report.streams["users"].resent, warnings[0] if warnings else ""
+
+
+@pytest.mark.parametrize("how", ["set", "rolled back", "by the source"])
+def test_what_a_rewound_source_sends_itself_is_not_sent_twice(quick_folder: Path, how: str) -> None:
+    shop = shop_that_takes(quick_folder, 5, write="append")
+    shop.sync_of(rows_of("short"))
+    old, version = _state(shop), shop.store.history("shop")[0].version
+    offer = rows_of("short", "longer")
+    shop.sync_of(offer)
+    assert kept_names(shop) == ["longer"]
+    if how == "set":
+        _set_state(shop, old)
+    elif how == "rolled back":
+        _roll_back(shop, version)
+    else:
+        # A state without content, which moves with a load as any other.
+        reset = State(old.scope, b"", old.stream, is_reset=True)
+        lease = _lease(shop)
+        load = Load("r-1", "shop", "r", (), (reset,))
+        shop.store.announce(lease, load)
+        shop.store.promote(lease, load, (reset,), ())
+        shop.store.release(lease)
+    resent, warning = _retry(shop, offer)
+    assert (resent, kept_names(shop)) == (ResentRecords(), ["longer"])
+    assert "reset or rolled back since, or set back, and the source sends them again" in warning
+    assert _names(shop).count("longer") == 1
+    # Nor later: the source has sent it.
+    assert _retry(shop, offer)[0] == ResentRecords()
+    assert _names(shop).count("longer") == 1
+
+
+def test_what_a_source_does_not_send_again_is_sent(quick_folder: Path) -> None:
+    shop = shop_that_takes(quick_folder, 5, write="append")
+    shop.sync_of(rows_of("a", "longer"))
+    version = shop.store.history("shop")[0].version
+    offer = rows_of("a", "longer", "b")
+    shop.sync_of(offer)
+    _roll_back(shop, version)  # Behind the rejected record.
+    assert _retry(shop, offer) == (ResentRecords(1, 1), "")
+    assert _names(shop) == ["a", "b", "longer", "b"]
+
+
+def test_where_nobody_can_tell_whether_the_source_sends_it_again_it_is_said(quick_folder: Path) -> None:
+    shop = shop_that_takes(quick_folder, 5, write="append")
+    offer = rows_of("a", "longer", "b")
+    shop.sync_of(offer)
+    _set_state(shop, AirbyteStates().from_value(_USERS, {"cursor": 1}))
+    resent, warning = _retry(shop, offer)
+    assert (resent, kept_names(shop)) == (ResentRecords(), ["longer"])
+    assert warning.endswith("was changed since: whether the source sends them again cannot be told")
+    # A reset ends the doubt.
+    _set_state(shop, None)
+    assert "and the source sends them again" in _retry(shop, offer)[1]
+
+
+@pytest.mark.parametrize("stream", ["orders", "users"])
+def test_under_a_shared_state_a_reset_of_another_stream_changes_nothing(quick_folder: Path, stream: str) -> None:
+    shop = shop_that_takes(quick_folder, 5, write="append")
+    offer = rows_of("a", "longer")
+    offer["streams"]["orders"] = {"records": 2}
+    offer["state"] = "global"
+    everything = [
+        {**each, "object_name": "orders", "json_schema": {"type": "object"}} for each in shop.to["operations"]
+    ]
+    shop.to["operations"] += everything
+    shop.sync_of(offer)
+    assert kept_names(shop) == ["longer"]
+    with Engine(Settings.load(shop.home, shop.home / "settings.yaml")) as engine:
+        lease = _lease(shop)
+        reset_state(engine.store, lease, StreamId(None, stream), who="a person")
+        engine.store.release(lease)
+    take(shop, 20)
+    shop.to["operations"] += everything
+    report = shop.sync_of(offer, RETRY)
+    assert report.streams["users"].resent == (ResentRecords() if stream == "users" else ResentRecords(1, 1))
+    assert _names(shop) == (["a", "a", "longer"] if stream == "users" else ["a", "longer"])
