@@ -11,6 +11,7 @@ from dagster_airbyte_proto.protocols.airbyte.states import AirbyteStates
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.maintenance.reset import reset_state
+from dagster_airbyte_proto.sync.relay.record_keys import key_of_record
 from dagster_airbyte_proto.sync.report import ResentRecords, SyncReport
 from tests.sync.relay.relayed_shop import RelayedShop, Row
 from tests.sync.relay.test_resend import RETRY, kept_names, rows_of, shop_that_takes, take
@@ -128,3 +129,31 @@ def test_under_a_shared_state_a_reset_of_another_stream_changes_nothing(quick_fo
     report = shop.sync_of(offer, RETRY)
     assert report.streams["users"].resent == (ResentRecords() if stream == "users" else ResentRecords(1, 1))
     assert _names(shop) == (["a", "a", "longer"] if stream == "users" else ["a", "longer"])
+
+
+def test_records_without_a_key_take_no_place_of_each_other(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, write="append_dedup")
+    schema = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}
+    modes = ("append", "append_dedup", "overwrite")
+    shop.to["operations"] = [{"object_name": "users", "sync_mode": each, "json_schema": schema} for each in modes]
+    offer = rows_of("a", "b", "c", "d")
+    rows = offer["streams"]["users"]["rows"]
+    for row in rows[:3]:
+        row["id"] = None
+    shop.sync_of(offer)
+    assert (kept_names(shop), _names(shop)) == (["a", "b", "c"], ["d"])
+    rows.append({**rows[0], "name": "e"})
+    shop.sync_of(offer)
+    assert kept_names(shop) == ["a", "b", "c", "e"]
+
+
+def test_keys_are_one_if_they_are_the_same_value() -> None:
+    def key(value: str) -> object:
+        return key_of_record(f'{{"id": {value}, "n": 1}}', ["id"])
+
+    assert key("1") == key("1.0") == key("1e0") != key("true")
+    assert key("12345678901234567.1") != key("12345678901234567.2")
+    assert key('"1"') != key("1") != key("[1]") == key("[1.0]") != key("[true]")
+    assert key('{"a": 1, "b": null}') == key('{"b": null, "a": 1.0}') != key('{"a": 1}')
+    assert (key("null"), key("1e99999999999999999999"), key_of_record('{"n": 1}', ["id"])) == (None, None, None)
+    assert key_of_record('{"id": 1, "n": null}', ["id", "n"]) is None
