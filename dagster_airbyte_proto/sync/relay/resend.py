@@ -54,6 +54,11 @@ _ELSEWHERE = "another destination rejected them"
 _SHAPED_OTHERWISE = (
     "they were sent with another key, write mode, selection or transform than the stream has now, or of a partition"
 )
+_SHAPED_BETWEEN = (
+    "a later load of their stream went with another key, write mode, selection or transform, or of a partition, and it"
+    " may have had newer records of their keys"
+)
+_NOT_NOTED = "an older version of this program kept them, and did not note how they were to be sent"
 _FORGOTTEN = "their load is in the history no more"
 
 
@@ -153,10 +158,13 @@ def _sendable(
     changes = context.store.history(context.connection, limit=NO_LIMIT)
     moves = moves_of_stream(changes, planned.id, context.protocol.states)
     parts = {load_id: _part(context, planned, load_id) for load_id in {each.load_id for each in kept}}
+    outdated = _loads_before_another_shape(context, planned)
     found = []
     for each in kept:
         part = parts[each.load_id]
         fault = _FORGOTTEN if part is None else _fault_of_part(planned, part, identity)
+        if fault is None and each.load_id in outdated:
+            fault = _SHAPED_BETWEEN
         if fault is None and part is not None:
             fault = reason_to_wait(moves, each, was_resent=bool(part.resends))
         if each.is_of_source:
@@ -181,7 +189,26 @@ def _fault_of_part(planned: PlannedStream, part: StagedRows, identity: str) -> s
         return _OLDER
     if part.table_id != identity:
         return _ELSEWHERE
-    return None if planned.relay and part.relayed_as == planned.relay.fingerprint else _SHAPED_OTHERWISE
+    if not part.relayed_as:
+        return _NOT_NOTED
+    return None if part.relayed_as == _shape(planned) else _SHAPED_OTHERWISE
+
+
+def _loads_before_another_shape(context: SyncContext, planned: PlannedStream) -> Collection[str]:
+    """The loads after which records of the stream went in another shape than today's. Only a load of today's mode and
+    key forgets the kept records of whose keys it has newer ones."""
+    found, is_followed = set(), False
+    for logged in context.store.loads(context.connection, limit=NO_LIMIT):
+        if is_followed:
+            found.add(logged.load.load_id)
+        parts = [each for each in logged.load.parts if each.stream == planned.id and each.rows]
+        # Also one that was given up: the destination may have had some of its rows.
+        is_followed = is_followed or any(each.relayed_as != _shape(planned) for each in parts)
+    return found
+
+
+def _shape(planned: PlannedStream) -> str:
+    return planned.relay.fingerprint if planned.relay else ""
 
 
 def _records(context: SyncContext, plan: SyncPlan, sendable: Sequence[KeptRejection], form: RecordForm) -> KeptRecords:
@@ -214,7 +241,7 @@ def _load(
         rows=len(sent),
         connection=context.connection,
         table_id=target.table_id,
-        relayed_as=planned.relay.fingerprint if planned.relay else "",
+        relayed_as=_shape(planned),
         resends={load: tuple(numbers) for load, numbers in rows.items()},
     )
     return Load(load_id, context.connection, run_id, (part,), ())

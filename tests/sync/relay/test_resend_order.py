@@ -1,5 +1,8 @@
 """Rejected records of a relay that must not be sent again: the source sends them itself, or newer ones have gone."""
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -157,3 +160,36 @@ def test_keys_are_one_if_they_are_the_same_value() -> None:
     assert key('{"a": 1, "b": null}') == key('{"b": null, "a": 1.0}') != key('{"a": 1}')
     assert (key("null"), key("1e99999999999999999999"), key_of_record('{"n": 1}', ["id"])) == (None, None, None)
     assert key_of_record('{"id": 1, "n": null}', ["id", "n"]) is None
+
+
+@pytest.mark.parametrize(
+    "other", [{"write": "append"}, {"write": "append_dedup", "primary_key": ["id"], "rename_columns": {"id": "number"}}]
+)
+def test_after_loads_of_another_mode_or_key_an_older_record_stays(quick_folder: Path, other: Row) -> None:
+    shop = shop_that_takes(quick_folder, 5)
+    by_key = {"users": {"write": "append_dedup", "primary_key": ["id"]}}
+    shop.modes = by_key
+    shop.sync_of(rows_of("older 1", ids=(1,)))
+    offer = rows_of("older 1", "new", ids=(1, 1))
+    shop.modes = {"users": other}
+    shop.sync_of(offer)
+    shop.modes = by_key
+    resent, warning = _retry(shop, offer)
+    assert (resent, kept_names(shop), _names(shop)) == (ResentRecords(), ["older 1"], ["new"])
+    assert "a later load of their stream went with another key, write mode" in warning
+
+
+def test_what_an_older_version_kept_is_not_sent(quick_folder: Path) -> None:
+    shop = shop_that_takes(quick_folder, 5, write="append")
+    offer = rows_of("a", "longer")
+    shop.sync_of(offer)
+    [file] = [each for each in shop.home.rglob("*") if each.is_file() and each.read_bytes()[:6] == b"SQLite"]
+    with closing(sqlite3.connect(file)) as database, database:
+        for number, body in database.execute("SELECT number, body FROM airbyte_proto_loads").fetchall():
+            load = json.loads(body)
+            for part in load["parts"]:
+                del part["relayed_as"]
+            database.execute("UPDATE airbyte_proto_loads SET body = ? WHERE number = ?", (json.dumps(load), number))
+    resent, warning = _retry(shop, offer)
+    assert (resent, kept_names(shop), _names(shop)) == (ResentRecords(), ["longer"], ["a"])
+    assert "an older version of this program kept them" in warning
