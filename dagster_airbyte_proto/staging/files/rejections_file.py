@@ -21,8 +21,8 @@ _SCHEMA = pa.schema(
 
 def stage_rejections(files: StreamFiles, rejected: Sequence[SourceRejection]) -> StagedFile:
     """Writes the records that a source rejected into a file of their own."""
-    # A record has all fields, also those that the destination must not get, or only as hashes.
-    is_shown = files.planned.shaping is None
+    # A record has all fields, also those that the destination must not get, or only as hashes or transformed.
+    is_shown = files.planned.shaping is None and not files.planned.transforms
     rows = [each._replace(record=each.record if is_shown else None)._asdict() for each in rejected]
     file = files.new_rejections(_SCHEMA)
     file.write(pa.RecordBatch.from_pylist(rows, schema=_SCHEMA))

@@ -126,10 +126,16 @@ def test_a_relay_keeps_them_with_their_loads(place: Place) -> None:
     assert _kept(place, file) == [("data: bad", '{"id":8}')]
 
 
-def test_of_a_shaped_stream_a_relay_keeps_the_reasons_alone(place: Place) -> None:
+_RULE = {"transforms": [{"validate": [{"assert_range": {"id": {"min": 1}}}]}]}
+
+
+@pytest.mark.parametrize(("stream", "written"), [({"select": ["id"]}, {}), ({}, _RULE)])
+def test_of_a_shaped_or_transformed_stream_a_relay_keeps_the_reasons_alone(
+    place: Place, stream: dict[str, Any], written: dict[str, Any]
+) -> None:
     # Without a row, too.
     script = f"dlq users {{}} bad data;{checkpoint(1)}"
-    file = _connect(place, script, to=to_component(place), stream={"select": ["id"]})
+    file = _connect(place, script, to=to_component(place), stream=stream, **written)
     users = place.json("sync", file)["streams"]["users"]
     assert (users["emitted"], users["rejected"], users["state"]["id"]) == (1, 1, 1)
     assert _kept(place, file) == [("data: bad", None)]
