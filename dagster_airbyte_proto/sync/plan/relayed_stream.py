@@ -1,6 +1,7 @@
 """Plans a stream of a relay: its rows are staged as they come, and the destination does what the write mode says."""
 
 import hashlib
+import hmac
 
 import msgspec
 
@@ -62,6 +63,14 @@ def relayed_stream(connection: Connection, planned: PlannedStream, options: Stre
             _fingerprint(planned, mode, keys),
         ),
     )
+
+
+def with_hash_key(planned: PlannedStream, hash_key: str) -> PlannedStream:
+    """Returns a stream that hashes columns with the key among what its fingerprint is of, by an HMAC."""
+    if planned.relay is None:
+        return planned
+    keyed = hmac.new(hash_key.encode(), planned.relay.fingerprint.encode(), hashlib.sha256).hexdigest()[:16]
+    return msgspec.structs.replace(planned, relay=msgspec.structs.replace(planned.relay, fingerprint=keyed))
 
 
 def _fingerprint(planned: PlannedStream, mode: PushMode, keys: tuple[str, ...]) -> str:

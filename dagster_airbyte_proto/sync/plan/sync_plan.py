@@ -23,6 +23,7 @@ from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.sync.plan.format_check import check_format, check_written_modes
 from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints
 from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
+from dagster_airbyte_proto.sync.plan.relayed_stream import with_hash_key
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume, streams_without_place
 from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams, streams_held_back
@@ -84,6 +85,7 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     columns = {planned.id: landed_columns(planned) for planned in chosen}
     has_hashed_columns = any(map(_hashes_columns, columns.values()))
     hash_key = source.hash_key() if has_hashed_columns else ""
+    chosen = tuple(with_hash_key(each, hash_key) if _hashes_columns(columns[each.id]) else each for each in chosen)
     rules = {each.id: evolution_rules(context, each, columns[each.id]) for each in chosen}
     prints = fingerprints(chosen, columns, source.config.digest)
     states = () if request.starts_over else states_to_resume(chosen, stored)

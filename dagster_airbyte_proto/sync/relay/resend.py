@@ -52,11 +52,12 @@ _MAY_BE_THERE = (
 )
 _ELSEWHERE = "another destination rejected them"
 _SHAPED_OTHERWISE = (
-    "they were sent with another key, write mode, selection or transform than the stream has now, or of a partition"
+    "they were sent with another key, write mode, selection or transform than the stream has now, or another hash_key,"
+    " or of a partition"
 )
 _SHAPED_BETWEEN = (
-    "a later load of their stream went with another key, write mode, selection or transform, or of a partition, and it"
-    " may have had newer records of their keys"
+    "a later load of their stream went with another key, write mode, selection, transform or hash_key, or of a"
+    " partition, and it may have had newer records of their keys"
 )
 _NOT_NOTED = "an older version of this program kept them, and did not note how they were to be sent"
 _FORGOTTEN = "their load is in the history no more"

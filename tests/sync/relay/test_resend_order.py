@@ -193,3 +193,24 @@ def test_what_an_older_version_kept_is_not_sent(quick_folder: Path) -> None:
     resent, warning = _retry(shop, offer)
     assert (resent, kept_names(shop), _names(shop)) == (ResentRecords(), ["longer"], ["a"])
     assert "an older version of this program kept them" in warning
+
+
+def test_what_was_hashed_with_another_key_is_not_sent(quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ["the first key of the shop", "the second key of the shop"]
+    shop = shop_that_takes(quick_folder, 5, write="append")
+    shop.modes = {"users": {"write": "append", "hash": ["name"]}}
+    shop.options["hash_key"] = "${env:SHOP_HASH_KEY}"
+    offer = rows_of("anybody")
+    monkeypatch.setenv("SHOP_HASH_KEY", keys[0])
+    shop.sync_of(offer)
+    [hashed] = kept_names(shop)
+    take(shop, 100)
+    monkeypatch.setenv("SHOP_HASH_KEY", keys[1])
+    report = shop.sync_of(offer, RETRY)
+    assert (report.streams["users"].resent, _names(shop)) == (ResentRecords(), [])
+    assert any("another hash_key" in each for each in report.warnings)
+    monkeypatch.setenv("SHOP_HASH_KEY", keys[0])
+    assert shop.sync_of(offer, RETRY).streams["users"].resent == ResentRecords(1, 1)
+    assert _names(shop) == [hashed]
+    files = [each for each in shop.home.rglob("*") if each.is_file()]
+    assert not any(key.encode() in file.read_bytes() for key in keys for file in files)
