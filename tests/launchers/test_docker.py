@@ -320,6 +320,28 @@ def test_a_program_that_its_user_may_not_run_is_told_with_the_way_out(image: Ima
     assert refused.value.remedy.startswith("Set user to one who may")
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("[FATAL tini (7)] denied: hunter22", 127),
+        ("[FATAL tini (7)] exec hunter22 failed: x", 126),
+        ("airbyte-proto: hunter22", 126),
+    ],
+)
+def test_a_connector_that_writes_as_the_init_does_has_no_word_in_an_error(
+    fake_image: Image, line: str, code: int
+) -> None:
+    """No mask is known there: its last words, which may have a secret in them, are the report's."""
+    command = ("/bin/sh", "-c", f"echo '{line}' >&2; exit {code}")
+    connector = start(DockerLauncher(fake_image.launched(*command), _ALONE, labels={"test": fake_image.test}), "lines")
+    assert read_all(connector) == b""
+    try:
+        assert report_of(connector).stderr_tail == (line,)
+    except ConfigError as error:
+        assert "exec /bin/sh failed: Permission denied" in error.found
+        assert "hunter22" not in str(error)
+
+
 def test_no_daemon_is_told_with_the_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     with pytest.raises(ConfigError, match=r"connecting to Docker: .*No such file or directory") as refused:

@@ -8,7 +8,9 @@
    only after both streams have ended, and `stop` keeps reading, or shuts the sockets down.
 """
 
+import errno
 import os
+import re
 import select
 import signal
 import socket
@@ -35,8 +37,8 @@ from dagster_airbyte_proto.launchers.stdout_pipe import CHUNK_BYTES
 
 _END_SECONDS = 30.0
 _SIGNAL_CODE_BASE = 128
-_INIT_ERROR_PREFIX = "[FATAL tini"
-_EXEC_FAILURES = {126: "permission denied", 127: "no such file or directory"}
+_EXEC_FAILURES = {126: errno.EACCES, 127: errno.ENOENT}
+_NO_EXEC = re.compile(rf"\[FATAL tini \([0-9]+\)\] exec .* failed: |{SHELL_NAME}: ")
 
 
 class Guardian(NamedTuple):
@@ -259,17 +261,30 @@ class DockerConnector:
 
 
 def _exec_error(container: ContainerHandle, report: ExitReport) -> ProtoError | None:
-    """The error of a container that started, but whose init or shell found no program to run; None otherwise."""
+    """The error of a container that started, but whose init or shell found no program to run; None otherwise.
+
+    A connector could write the line that it is known by, and no mask is known here. So the error has no word of that
+    line, only those of ours that it is about.
+    """
     last = report.stderr_tail[-1] if report.stderr_tail else ""
-    meaning = _EXEC_FAILURES.get(report.code or 0)
-    if meaning is None or not last.startswith((_INIT_ERROR_PREFIX, f"{SHELL_NAME}: ")):
+    by_code = _EXEC_FAILURES.get(report.code or 0)
+    if by_code is None or not _NO_EXEC.match(last):
         return None
-    problem = last.partition("] ")[2] if last.startswith(_INIT_ERROR_PREFIX) else f"exec failed: {meaning} ({last})"
+    causes = [os.strerror(each) for each in (errno.ENOEXEC, errno.EACCES, errno.ENOENT)]
+    cause = next((each for each in causes if each.lower() in last.lower()), os.strerror(by_code))
+    problem = f"exec {_program(container)} failed: {cause}"
     theirs = container.daemon.inspect_image(container.image)["Architecture"]
     if theirs != (here := container.daemon.version()["Arch"]):
         # For such a program the init may report another error: it retries it as a script, through the shell.
         problem = f"exec format error, as it is for {theirs} and runs on {here} ({problem})"
     return error_from_message("starting the connector", container.image, problem)
+
+
+def _program(container: ContainerHandle) -> str:
+    """The program that the container was made to run, behind the shell that opens our pipe."""
+    config = container.daemon.inspect_container(container.name)["Config"]
+    words = [*(config["Entrypoint"] or ()), *(config["Cmd"] or ())]
+    return str(words[words.index(SHELL_NAME) + 1 if SHELL_NAME in words else 0])
 
 
 def remove_or_hand_over(daemon: docker.APIClient, name: str, guardian: Guardian) -> None:
