@@ -13,7 +13,16 @@ from enum import StrEnum
 
 import msgspec
 
-from dagster_airbyte_proto.model import FieldPath, MergeMode, PartitionValue, State, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import (
+    FieldPath,
+    MergeMode,
+    PartitionValue,
+    PushMode,
+    State,
+    StreamId,
+    TableName,
+    WriteMode,
+)
 
 
 class FileContent(StrEnum):
@@ -102,8 +111,8 @@ class StagedRows(msgspec.Struct, frozen=True):
     are deleted after the commit. `table_id` is the identity of the table for which the files were staged, `connection`
     the one whose load it is. No state covers a stream that is `read_whole`, also where its load moves a shared one.
     `transform_states` are those of the stream's transforms after these rows. Rows for a destination are shaped as
-    `relayed_as` says (`RelayTarget.fingerprint`). A part that `resends` has the records, in this order, that are kept
-    of earlier loads because a destination rejected them: rows of these loads.
+    `relayed_as` says (`RelayTarget.fingerprint`), and go there by `relay_mode`. A part that `resends` has the records,
+    in this order, that are kept of earlier loads because a destination rejected them: rows of these loads.
     """
 
     stream: StreamId
@@ -133,6 +142,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     added: int = 0
     transform_states: tuple[TransformState, ...] = ()
     relayed_as: str = ""
+    relay_mode: PushMode | None = None
     resends: Mapping[str, tuple[int, ...]] = {}
 
     @property

@@ -13,7 +13,17 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.checkpoints.store import LandedTable, StateStore
-from dagster_airbyte_proto.model import REPLACING, PlannedStream, ReadMode, State, StateScope, StreamId, WriteMode
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.model import (
+    REPLACING,
+    PlannedStream,
+    PushMode,
+    ReadMode,
+    State,
+    StateScope,
+    StreamId,
+    WriteMode,
+)
 from dagster_airbyte_proto.protocols.rapidbyte.changes import sends_changes
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader, LoadSteps, LoadThresholds
@@ -106,9 +116,9 @@ def _remembered(store: StateStore, run: StreamRun, landed: LandedTable | None) -
     that it would leave there where the source has deleted them."""
     if landed is None or run.state_before:
         return landed
-    appends_all = run.planned.read is ReadMode.INCREMENTAL and run.planned.write is WriteMode.APPEND
-    if landed.is_covered or landed.write is WriteMode.APPEND:
+    if landed.is_covered:
         return None
+    appends_all = run.planned.read is ReadMode.INCREMENTAL and run.planned.write is WriteMode.APPEND
     was_replaced = landed.write in REPLACING
     return landed if (was_replaced and appends_all) or _leaves_deleted(store, run.planned, landed) else None
 
@@ -119,7 +129,12 @@ def _leaves_deleted(store: StateStore, planned: PlannedStream, landed: LandedTab
     not refused for ever."""
     logged = store.load(landed.load_id) if sends_changes(planned) else None
     parts = logged.load.parts if logged is not None else ()
-    return any(part.read_whole for part in parts if part.stream == planned.id)
+    return any(part.read_whole and not _keeps_all(part) for part in parts if part.stream == planned.id)
+
+
+def _keeps_all(part: StagedRows) -> bool:
+    """True if its rows were added to all those before. Rows for a destination are staged so by any mode but one."""
+    return part.write is WriteMode.APPEND and part.relay_mode is not PushMode.UPSERT
 
 
 def _keep_prepared_tables_closed(

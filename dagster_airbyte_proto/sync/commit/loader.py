@@ -236,6 +236,7 @@ class Loader:
             connection=self._lease.connection,
             table_id=run.table.table_id,
             relayed_as=run.planned.relay.fingerprint if run.planned.relay else "",
+            relay_mode=run.planned.relay.mode if run.planned.relay else None,
             read_whole=run.planned.read is ReadMode.FULL_REFRESH,
         )
 

@@ -65,6 +65,7 @@ def _connect(
         "source_defined_primary_key": ["id"],
         **config.pop("stream", {}),
     }
+    to = {"to": end} if (end := config.pop("to", None)) else {}
     config = {
         "catalog": {"streams": [stream]},
         "first": _changes(_FIRST),
@@ -76,7 +77,7 @@ def _connect(
     streams = {"users": {"read": "incremental"} if users is None else users}
     # A deleted row has nulls where none may be, and its word on itself is no column of the stream.
     evolution = {"new_column": "fail", "nullability_change": "fail"} if strict else {}
-    return place.connect({}, connector=connector, config=config, streams=streams, schema_evolution=evolution)
+    return place.connect({}, connector=connector, config=config, streams=streams, schema_evolution=evolution, **to)
 
 
 def _table(place: Place) -> dict[int, str]:
@@ -156,16 +157,26 @@ def test_after_a_kill_each_change_is_there_once(place: Place, point: str, tmp_pa
     assert (_table(place), _lsn(place)) == (_LANDED, "0/20")
 
 
+@pytest.mark.parametrize("to", [False, True], ids=["table", "relay"])
 @pytest.mark.parametrize("write", ["overwrite", "overwrite_dedup", "append_dedup"])
-def test_changes_on_top_of_rows_that_were_read_whole_are_refused(place: Place, write: str) -> None:
-    stream = {"supported_sync_modes": ["cdc"]}
-    place.json("sync", _connect(place, stream=stream, users={"read": "full_refresh", "write": write}))
-    file = _connect(place, f"ipc first;{_position('0/10')}", {}, stream=stream, first=_changes(_FIRST[:2]))
+def test_changes_on_top_of_rows_that_were_read_whole_are_refused(place: Place, write: str, to: bool) -> None:
+    more: dict[str, Any] = {"stream": {"supported_sync_modes": ["cdc"]}, "to": to_component(place) if to else None}
+    place.json("sync", _connect(place, users={"read": "full_refresh", "write": write}, **more))
+    file = _connect(place, f"ipc first;{_position('0/10')}", {}, first=_changes(_FIRST[:2]), **more)
     assert "those deleted since then would stay" in place.json("sync", file, code=1)["streams"]["users"]["error"]
-    assert _table(place) == {1: "a", 2: "b", 3: "c"}
+    assert len(written_rows(place)) == 3 if to else _table(place) == {1: "a", 2: "b", 3: "c"}
     place.json("sync", file, "--refresh", "--streams", "users")
-    assert (_table(place), _lsn(place)) == ({1: "a", 2: "b"}, "0/10")
+    assert to or _table(place) == {1: "a", 2: "b"}
+    assert _lsn(place) == "0/10"
     place.json("sync", file)
+
+
+@pytest.mark.parametrize("to", [False, True], ids=["table", "relay"])
+def test_changes_may_follow_rows_that_all_stay(place: Place, to: bool) -> None:
+    more: dict[str, Any] = {"to": to_component(place) if to else None}
+    place.json("sync", _connect(place, users={"read": "full_refresh", "write": "append"}, **more))
+    users = {"read": "incremental", "write": "append"}
+    assert place.json("sync", _connect(place, users=users, **more))["streams"]["users"]["committed"] == 3
 
 
 def test_a_refresh_of_changes_may_have_no_checkpoint(place: Place) -> None:
