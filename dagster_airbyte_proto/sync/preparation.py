@@ -28,6 +28,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.changes import sends_changes
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader, LoadSteps, LoadThresholds
 from dagster_airbyte_proto.sync.commit.rejected_rows import RejectedRows
+from dagster_airbyte_proto.sync.commit.table_witness import Remembered
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
 from dagster_airbyte_proto.sync.enrichment.transform_state import states_before
 from dagster_airbyte_proto.sync.plan.generations import assign_generations
@@ -68,7 +69,10 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     assign_generations(runs, plan.fingerprints, plan.continued, context.connection)
     landed = context.store.landed_tables(context.connection, partition=context.request.partition)
     remembered = {
-        stream: _remembered(context.store, run, landed.get(stream))
+        stream: Remembered(
+            _depended_on(context.store, run, landed.get(stream)),
+            begins_changes=stream not in landed and _begins_changes(run, context.request.partition),
+        )
         for stream, run in runs.items()
         if not replaces_table(run.planned)
     }
@@ -111,7 +115,13 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     return PreparedSync(runs, targets, stage, ledger, loader, schema_updates, warnings)
 
 
-def _remembered(store: StateStore, run: StreamRun, landed: LandedTable | None) -> LandedTable | None:
+def _begins_changes(run: StreamRun, partition: str) -> bool:
+    """True if all rows come of a stream of changes, as to an empty table. Of the rows of one partition a table that all
+    share tells nothing."""
+    return not partition and not run.state_before and sends_changes(run.planned)
+
+
+def _depended_on(store: StateStore, run: StreamRun, landed: LandedTable | None) -> LandedTable | None:
     """The last load of a stream, if something depends on it: a state, or rows that this sync would append again, or
     that it would leave there where the source has deleted them."""
     if landed is None or run.state_before:

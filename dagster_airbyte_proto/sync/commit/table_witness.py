@@ -5,10 +5,28 @@ rows or land them twice, and nobody would notice. So it is refused, for that str
 table needs no memory.
 """
 
+from typing import NamedTuple
+
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import Witness
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.model import StreamId, WriteMode
+
+_LEAVES_DELETED = (
+    "it has rows of earlier syncs, and the stream has no state: its changes begin anew, with all rows that are there,"
+    " and name none that was deleted before, so that it would stay"
+)
+
+
+class Remembered(NamedTuple):
+    """The memory of a stream: the last load that `landed`, None if nothing depends on it.
+
+    With `begins_changes` the stream is read by its changes, and begins with all rows that are there: there is no memory
+    of it, as before its first sync, or since a person reset its state or rolled it back.
+    """
+
+    landed: LandedTable | None
+    begins_changes: bool = False
 
 
 def check_witness(
@@ -16,16 +34,16 @@ def check_witness(
     lease: Lease,
     stream: StreamId,
     witness: Witness | None,
-    landed: LandedTable | None,
+    remembered: Remembered,
     *,
     remedy: str | None = None,
 ) -> None:
     """Raises TableError where table and store contradict each other.
 
-    `witness` is None where there is no table. `landed` is what the store remembers of the stream's last load. None if
-    nothing depends on it. Without another `remedy` the error names the sync that reads everything again.
+    `witness` is None where there is no table. Without another `remedy` the error names the sync that reads everything
+    again.
     """
-    found = _contradiction(store, witness, landed)
+    found = _contradiction(store, stream, witness, remembered)
     if found:
         raise TableError(
             f"looking at the table before rows land in it, for connection {lease.connection}",
@@ -42,7 +60,8 @@ def _refresh(store: StateStore, lease: Lease, stream: StreamId) -> str:
     return f"{command}   (all its streams, which share one state)" if is_shared else f"{command} --streams {stream}"
 
 
-def _contradiction(store: StateStore, witness: Witness | None, landed: LandedTable | None) -> str:
+def _contradiction(store: StateStore, stream: StreamId, witness: Witness | None, remembered: Remembered) -> str:
+    landed = remembered.landed
     if witness is None:
         # A load that an older release announced has left no table id in the store.
         is_missed = landed is not None and landed.table_id
@@ -58,6 +77,10 @@ def _contradiction(store: StateStore, witness: Witness | None, landed: LandedTab
             " store is older than the table, or another home syncs the same connection into it: rows would be there"
             " twice. Use the newer state store, or a table of its own"
         )
+    if landed is None and remembered.begins_changes and newest is not None:
+        parts = (part for part in newest.load.parts if part.stream == stream)
+        # Appended rows stay for ever anyhow.
+        return _LEAVES_DELETED if any(part.write is not WriteMode.APPEND for part in parts) else ""
     if landed is None:
         return ""
     if landed.table_id and witness.table_id and landed.table_id != witness.table_id:
@@ -70,8 +93,8 @@ def _contradiction(store: StateStore, witness: Witness | None, landed: LandedTab
             f"its last load ({landed.load_id}, {landed.write}) moved no state, so the connector sends its rows again:"
             " they would be there twice, or those deleted since then would stay"
         )
-    remembered = store.load(landed.load_id)
-    if newest is not None and remembered is not None and newest.order < remembered.order:
+    last = store.load(landed.load_id)
+    if newest is not None and last is not None and newest.order < last.order:
         return (
             f"it was set back to load {witness.newest_load}, and the state is that of load {landed.load_id}: the rows"
             " between them would be missing"

@@ -4,13 +4,13 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease
+from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import Cancelled, TableError
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, Witness, spec_digest
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder
-from dagster_airbyte_proto.sync.commit.table_witness import check_witness
+from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.tables.writer import SupportsBranches
@@ -38,7 +38,7 @@ class TargetTables:
         specs: Mapping[StreamId, TableSpec],
         lease: Lease,
         cancel: threading.Event,
-        remembered: Mapping[StreamId, LandedTable | None],
+        remembered: Mapping[StreamId, Remembered],
     ) -> None:
         self._engine = engine
         self._specs = dict(specs)

@@ -34,7 +34,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
     file_name,
     run_staging_folder,
 )
-from dagster_airbyte_proto.sync.commit.table_witness import check_witness
+from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 
@@ -96,9 +96,9 @@ def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: Strea
         raise _other_key(context, spec, stream)
     if not context.request.is_full:
         store, witness = context.delivery.store, tables.witness(spec.name, lease.connection)
-        landed = store.landed_tables(lease.connection).get(stream)
+        remembered = Remembered(store.landed_tables(lease.connection).get(stream))
         remedy = "Send all rows again: `airbyte-proto push --full`; partitions after `airbyte-proto state reset`."
-        check_witness(store, lease, stream, witness, landed, remedy=remedy)
+        check_witness(store, lease, stream, witness, remembered, remedy=remedy)
     return target
 
 

@@ -179,6 +179,24 @@ def test_changes_may_follow_rows_that_all_stay(place: Place, to: bool) -> None:
     assert place.json("sync", _connect(place, users=users, **more))["streams"]["users"]["committed"] == 3
 
 
+@pytest.mark.parametrize(
+    ("was_read", "change"),
+    [("full_refresh", ("reset", "shop")), ("incremental", ("rollback", "shop", "--to", "0"))],
+    ids=["reset", "rollback"],
+)
+def test_changes_that_begin_anew_do_not_come_on_top_of_rows(
+    place: Place, was_read: str, change: tuple[str, ...]
+) -> None:
+    place.json("sync", _connect(place, users={"read": was_read, "write": "append_dedup"}))
+    assert place.run("state", *change).code == 0
+    file = _connect(place, f"ipc first;{_position('0/10')}", first=_changes(_FIRST[:2]))
+    assert "name none that was deleted before" in place.json("sync", file, code=1)["streams"]["users"]["error"]
+    assert _table(place) == {1: "a", 2: "b", 3: "c"}
+    place.json("sync", file, "--refresh", "--streams", "users")
+    assert (_table(place), _lsn(place)) == ({1: "a", 2: "b"}, "0/10")
+    place.json("sync", file)
+
+
 def test_a_refresh_of_changes_may_have_no_checkpoint(place: Place) -> None:
     file = _connect(place, "ipc first")
     place.json("sync", file, "--refresh")
