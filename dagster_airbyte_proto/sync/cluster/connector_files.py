@@ -10,6 +10,7 @@
 import errno
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ MAX_FILE_BYTES = 256 << 20
 _PART_BYTES = 4 << 20
 _UNUSED_DAYS = 30
 _FOLDER = "connector_files"
+_OWN_NAME = re.compile(r"[0-9a-f]{64}(\.[0-9a-f]{16})?")
 
 
 class SentFile(NamedTuple):
@@ -66,20 +68,31 @@ class FilesOfSync:
 def _content(path: Path, connection: str) -> bytes:
     doing = f"reading the files of connection {connection} for executors"
     try:
-        with path.open("rb") as file:
-            is_small = os.fstat(file.fileno()).st_size <= MAX_FILE_BYTES
-            content = file.read() if is_small else b""
+        # No pipe is waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            content = _read(descriptor, MAX_FILE_BYTES + 1) if is_file else b""
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise ConfigError(doing, f"{path} cannot be read: {error.strerror or error}") from error
-    if not is_small:
+    if not is_file:
+        raise ConfigError(doing, f"{path} is no regular file", remedy="Name a file, or set run_on: driver.")
+    if len(content) > MAX_FILE_BYTES:
         raise ConfigError(
             doing,
             f"{path} has more than {MAX_FILE_BYTES >> 20} MiB, the most that is sent to executors",
             remedy="Make it smaller (a component: without its debug information), or set run_on: driver.",
         )
     return content
+
+
+def _read(descriptor: int, most_bytes: int) -> bytes:
+    with open(descriptor, "rb", closefd=False) as file:
+        return file.read(most_bytes)
 
 
 class CachedFiles:
@@ -117,11 +130,15 @@ def _kept(file: Path, sent: SentFile) -> bytes | None:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as opened:
+    try:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode) or about.st_size != sent.size:
             return None
-        content = opened.read()
+        content = _read(descriptor, sent.size)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
     if _digest(content) != sent.digest:
         return None
     with suppress(OSError):
@@ -139,6 +156,8 @@ def _keep(folder: Path, digest: str, content: bytes) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
             unfinished.replace(folder / digest)
+        except IsADirectoryError as error:
+            raise IsADirectoryError(errno.EISDIR, f"{folder / digest} is a folder") from error
         finally:
             unfinished.unlink(missing_ok=True)
 
@@ -148,7 +167,7 @@ def check_files_folder(home: Path) -> None:
     folder = home / _FOLDER
     with _translated_faults(folder):
         _make_private(folder)
-        probe = folder / f"probe.{os.urandom(8).hex()}"
+        probe = folder / f"{_digest(b'')}.{os.urandom(8).hex()}"  # As a file of a killed task: it goes some day.
         probe.touch()
         probe.unlink()
 
@@ -167,7 +186,9 @@ def _translated_faults(folder: Path) -> Iterator[None]:
 
 def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = folder.stat()
+    about = folder.lstat()
+    if not stat.S_ISDIR(about.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "it is a link, or no folder")
     if about.st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "it belongs to another user")
     if about.st_mode & 0o077:
@@ -178,7 +199,7 @@ def _remove_unused(folder: Path) -> None:
     """Removes what no sync has read for long, and what killed tasks left. Whoever misses a file fetches it again."""
     for each in folder.iterdir():
         with suppress(OSError):  # Another task removes it.
-            if each.lstat().st_mtime < time.time() - _UNUSED_DAYS * 86400:
+            if _OWN_NAME.fullmatch(each.name) and each.lstat().st_mtime < time.time() - _UNUSED_DAYS * 86400:
                 each.unlink()
 
 

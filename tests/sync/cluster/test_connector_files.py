@@ -4,6 +4,7 @@ import os
 import stat
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
@@ -103,13 +104,38 @@ def test_what_no_sync_reads_any_more_goes_when_the_next_file_comes(sent: _Sent) 
     os.utime(kept, (0, 0))
     sent.cache.read(sent.path)
     assert kept.stat().st_mtime > 0  # A use.
-    for name in ("young", "unused", "unused.of-a-killed-task"):
+    young, unused = "a" * 64, "b" * 64
+    for name in (young, unused, f"{unused}.{'c' * 16}", "of-somebody-else"):
         kept.with_name(name).touch()
-        if name != "young":
+        if name != young:
             os.utime(kept.with_name(name), (0, 0))
     os.truncate(kept, 1)
     sent.cache.read(sent.path)
-    assert {each.name for each in kept.parent.iterdir()} == {kept.name, "young"}
+    assert {each.name for each in kept.parent.iterdir()} == {kept.name, young, "of-somebody-else"}
+
+
+def test_a_link_in_the_place_of_the_cache_is_refused(sent: _Sent, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o755)
+    sent.home.mkdir()
+    (sent.home / "connector_files").symlink_to(theirs)
+    for use in (lambda: sent.cache.read(sent.path), lambda: check_files_folder(sent.home)):
+        with pytest.raises(StagingError, match="connector_files cannot be used: it is a link"):
+            use()
+    assert (list(theirs.iterdir()), stat.S_IMODE(theirs.stat().st_mode)) == ([], 0o755)
+
+
+def test_a_folder_in_the_place_of_a_file_is_named_and_leaves_nothing_open(sent: _Sent) -> None:
+    sent.cache.read(sent.path)
+    kept = sent.kept()
+    kept.unlink()
+    kept.mkdir()
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        with pytest.raises(StagingError, match=rf"connector_files cannot be used: {kept} is a folder"):
+            sent.cache.read(sent.path)
+    assert psutil.Process().num_fds() == before
+    assert list(kept.parent.iterdir()) == [kept]
 
 
 def test_a_cache_that_cannot_be_written_is_named(sent: _Sent) -> None:
@@ -126,6 +152,17 @@ def test_a_file_that_is_too_large_is_refused_on_the_driver(tmp_path: Path) -> No
     launch = {"kind": "wasm", "path": str(path)}
     connection = Connection.model_validate({"name": "shop", "connector": {"protocol": "rapidbyte", "launch": launch}})
     with pytest.raises(ConfigError, match=r"huge\.wasm has more than 256 MiB, the most that is sent to executors"):
+        FilesOfSync(connection, {})
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_refused_on_the_driver(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "source.wasm"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    launch = {"kind": "wasm", "path": str(path)}
+    connection = Connection.model_validate({"name": "shop", "connector": {"protocol": "rapidbyte", "launch": launch}})
+    with pytest.raises(ConfigError, match=r"source\.wasm is no regular file"):
         FilesOfSync(connection, {})
 
 
