@@ -117,16 +117,28 @@ class ExecutorSync:
             if attempt >= self._newest_attempt:
                 self.outcome = outcome
 
+    def declined(self, attempt: int, outcome: SyncOutcome) -> bool:  # noqa: ARG002 - any attempt may be at work
+        with self._lock:
+            if self.outcome is None and math.isinf(self.seconds_silent):
+                self.outcome = outcome
+            if self.outcome is not None:
+                return True
+        self._check_at_work()
+        return False
+
     def is_superseded(self, attempt: int) -> bool:
         if self.outcome is not None or attempt >= self._newest_attempt:
             return False
+        self._check_at_work()
+        return True
+
+    def _check_at_work(self) -> None:
         if self.seconds_silent > _SILENT_SECONDS:
             raise ConnectorError(
                 f"running connection {self.name} on an executor",
                 f"attempt {self._newest_attempt + 1} of its task has not been heard of for {_SILENT_SECONDS:.0f} s",
                 retryable=True,
             )
-        return True
 
 
 class StoreOfSync:

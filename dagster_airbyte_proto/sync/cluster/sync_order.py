@@ -112,6 +112,11 @@ class DriverOfSync(Protocol):
         """Returns the sync to run; None if an earlier attempt has ended it."""
         ...
 
+    def declined(self, attempt: int, outcome: SyncOutcome) -> bool:
+        """Tells that an attempt cannot begin, and why. Returns false while another one is at work, of which that is no
+        end. Raises ConnectorError if nothing is heard of that one any more."""
+        ...
+
     def sees(self, path: str) -> bool:
         """True if a file that an executor wrote is there for the driver too."""
         ...

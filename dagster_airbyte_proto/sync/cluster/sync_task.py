@@ -46,8 +46,8 @@ def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None
     try:
         driver: DriverOfSync = link.stub("driver", DriverOfSync)
         mismatch = version_mismatch(accesses[number].version)
-        if mismatch is not None:  # No error of the task: that would end the job, and the syncs beside it.
-            driver.ended(attempt, SyncOutcome(error=as_remote(mismatch)))
+        if mismatch is not None:
+            _decline(driver, attempt, SyncOutcome(error=as_remote(mismatch)))
             return
         order = driver.order(attempt)
         if order is not None:
@@ -55,6 +55,13 @@ def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None
             _wait_for_later_attempt(driver, attempt)
     finally:
         link.close()
+
+
+def _decline(driver: DriverOfSync, attempt: int, outcome: SyncOutcome) -> None:
+    """Returns once no other attempt is at work, as Spark would kill that one. Nor is it an error of the task: of a few
+    Spark ends the job, and the syncs beside this one, and it soon has them where it speculates on the same worker."""
+    while not driver.declined(attempt, outcome):
+        time.sleep(_POLL_SECONDS)
 
 
 def _wait_for_later_attempt(driver: DriverOfSync, attempt: int) -> None:

@@ -83,9 +83,11 @@ class _Driver:
     def __init__(self) -> None:
         self.ends: list[SyncOutcome] = []
 
-    def ended(self, attempt: int, outcome: SyncOutcome) -> None:
+    def declined(self, attempt: int, outcome: SyncOutcome) -> bool:
+        """At the first call another attempt is at work."""
         assert attempt == 0
         self.ends.append(outcome)
+        return len(self.ends) > 1
 
 
 def test_a_task_of_another_version_says_so_and_does_not_fail(serving: Serving) -> None:
@@ -94,7 +96,7 @@ def test_a_task_of_another_version_says_so_and_does_not_fail(serving: Serving) -
     access = serving.channel.admit(served)
     assert access.version
     run_sync_task([access._replace(version="9.9")], 0, 0)
-    [outcome] = driver.ends
+    [_, outcome] = driver.ends
     assert outcome.error is not None
     assert "on the executor, and 9.9 on the driver" in str(from_remote(outcome.error))
 

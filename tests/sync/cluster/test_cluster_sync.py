@@ -1,8 +1,9 @@
 """Syncs on executors: here processes of this machine, which know no more of the driver than those of a cluster."""
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError, StateConflict
 from dagster_airbyte_proto.points import POINTS
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.cluster import executor_sync
 from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfSync
 from dagster_airbyte_proto.sync.cluster.executor_sync import ExecutorSync
-from dagster_airbyte_proto.sync.cluster.sync_order import SyncOrder
+from dagster_airbyte_proto.sync.cluster.sync_order import SyncOrder, SyncOutcome
+from dagster_airbyte_proto.sync.cluster.values import as_remote
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.leased_run import SyncOptions
@@ -176,15 +179,40 @@ def test_an_attempt_that_was_superseded_reports_no_streams(place: Shop, tmp_path
             heard.append(streams)
 
     options = RunOptions(threading.Event(), commit_listener=Hearing())
-    with Engine(Settings.load(place.home)) as engine, RunLog(tmp_path / "logs", "run") as log:
-        files = FilesOfSync(sample(Connection), {})
-        sync = ExecutorSync(engine, "shop", sample(SyncOrder), files, SyncOptions(options, log, NO_TELEMETRY))
+    with _executor_sync(place, tmp_path, options) as sync:
         for attempt in (0, 1):
             sync.order(attempt)
         with pytest.raises(StateConflict, match="attempt 1 of its task was superseded by attempt 2"):
             sync.committed(0, [])
         sync.committed(1, [])
     assert (heard, sync.raised) == ([[]], None)
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_an_attempt_that_cannot_begin_is_no_end_of_one_at_work(
+    place: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    other_version, end = SyncOutcome(error=as_remote(ConfigError("beginning", "it is 9.9"))), SyncOutcome()
+    with _executor_sync(place, tmp_path, RunOptions(threading.Event())) as sync:
+        if has_begun:
+            assert sync.order(0) is not None
+            assert not sync.declined(1, other_version)
+            assert sync.outcome is None
+            monkeypatch.setattr(executor_sync, "_SILENT_SECONDS", 0.0)
+            with pytest.raises(ConnectorError, match="has not been heard of"):
+                sync.declined(1, other_version)
+            sync.ended(0, end)
+        assert sync.declined(1, other_version)
+        assert sync.outcome is (end if has_begun else other_version)
+
+
+@contextmanager
+def _executor_sync(place: Shop, folder: Path, options: RunOptions) -> Iterator[ExecutorSync]:
+    """The driver's side of a sync."""
+    place.offer(_USERS)
+    with Engine(Settings.load(place.home)) as engine, RunLog(folder / "logs", "run") as log:
+        files = FilesOfSync(Connection.from_file(place.connection_file), {})
+        yield ExecutorSync(engine, "shop", sample(SyncOrder), files, SyncOptions(options, log, NO_TELEMETRY))
 
 
 def test_executors_that_do_not_share_the_warehouse_are_refused_before_rows_are_staged(
