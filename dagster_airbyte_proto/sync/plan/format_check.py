@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from dagster_airbyte_proto.connection import OTHERS, Connection
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import PlannedStream, Shaping, WriteMode
+from dagster_airbyte_proto.model import PlannedStream, Shaping
 from dagster_airbyte_proto.schema.partitioning import transform_of
-from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.tables.formats import formats
 
@@ -23,44 +21,20 @@ def check_format(connection: str, planned: Sequence[PlannedStream], abilities: A
     for each in planned:
         for misfit in _misfits(each, abilities):
             able = [other.abilities.format for other in formats() if not any(_misfits(each, other.abilities))]
-            raise _refusal(connection, str(each.id), misfit, able)
-
-
-def check_written_modes(connection: Connection, request: SyncRequest, abilities: Abilities) -> None:
-    """Raises ConfigError for a write mode that the connection itself names and tables of the format have not: known
-    before its connector is started, which may have to be compiled first. A request that replaces all rows may have
-    another mode, and the destination of a relay says itself what it takes."""
-    if connection.to is not None or request.replaces:
-        return
-    only = None if request.only is None else set(map(str, request.only))
-    for name, options in (connection.streams or {}).items():
-        is_chosen = name != OTHERS and (only is None or name in only)
-        if is_chosen and options.write is not None and options.write not in abilities.modes:
-            misfit = _mode_misfit(options.write, abilities)
-            able = [other.abilities.format for other in formats() if options.write in other.abilities.modes]
-            raise _refusal(connection.name, name, misfit, able)
-
-
-def _mode_misfit(write: WriteMode, abilities: Abilities) -> _Misfit:
-    modes = " or ".join(f"write: {mode}" for mode in sorted(abilities.modes))
-    found = f"tables of the format {abilities.format} have no write mode {write}"
-    return _Misfit(found, f"Use {modes} for the stream")
-
-
-def _refusal(connection: str, stream: str, misfit: _Misfit, able: Sequence[str]) -> ConfigError:
-    others = f", or set catalog: {{format: {' or '.join(able)}}} in the settings"
-    return ConfigError(
-        f"planning the sync of connection {connection}",
-        misfit.found,
-        remedy=f"{misfit.remedy}{others if able else ''}.",
-        stream=stream,
-    )
+            others = f", or set catalog: {{format: {' or '.join(able)}}} in the settings"
+            raise ConfigError(
+                f"planning the sync of connection {connection}",
+                misfit.found,
+                remedy=f"{misfit.remedy}{others if able else ''}.",
+                stream=str(each.id),
+            )
 
 
 def _misfits(planned: PlannedStream, abilities: Abilities) -> Iterator[_Misfit]:
     shaping, tables = planned.shaping or Shaping(), f"tables of the format {abilities.format}"
     if planned.write not in abilities.modes:
-        yield _mode_misfit(planned.write, abilities)
+        modes = " or ".join(f"write: {mode}" for mode in sorted(abilities.modes))
+        yield _Misfit(f"{tables} have no write mode {planned.write}", f"Use {modes} for the stream")
     if planned.slice is not None and not abilities.has_slices:
         found = f"it is read for partition {planned.slice}, and {tables} have none"
         yield _Misfit(found, "Take the templates of partitions out of the config")

@@ -20,7 +20,7 @@ from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
-from dagster_airbyte_proto.sync.plan.format_check import check_format, check_written_modes
+from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints
 from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
 from dagster_airbyte_proto.sync.plan.relayed_stream import with_hash_key
@@ -67,7 +67,6 @@ class SyncPlan:
 def plan_sync(context: SyncContext) -> SyncPlan:
     """Checks the config, chooses the streams, numbers the run. Raises ProtoError where the sync cannot begin."""
     source, request, profiles = context.source, context.request, context.profiles
-    check_written_modes(source.connection, request, context.engine.abilities)
     source.use_stored_config(context.store)
     source.check_config()
     stored, version_before = context.stored_states(), context.stored_version()

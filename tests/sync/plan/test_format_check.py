@@ -29,17 +29,6 @@ def test_a_mode_that_plain_parquet_has_not_is_refused_with_the_ways_out(shop: Op
     assert not (place.home / "warehouse").exists()
 
 
-def test_a_mode_that_the_connection_names_is_refused_before_the_connector_is_started(shop: OpenShop) -> None:
-    place = shop(settings=PARQUET)
-    place.modes["users"] = {"write": "append_dedup", "primary_key": ["id"]}
-    with pytest.raises(ConfigError, match="parquet have no write mode append_dedup"):
-        place.sync_of(USERS)
-    assert not [*place.home.rglob("spec-*")]
-    place.modes["users"] |= {"write": "append"}
-    place.sync_of(USERS)
-    assert [*place.home.rglob("spec-*")]
-
-
 def test_a_partition_of_plain_parquet_is_refused(shop: OpenShop) -> None:
     place = shop(settings=PARQUET)
     with pytest.raises(ConfigError, match="parquet have none"):
