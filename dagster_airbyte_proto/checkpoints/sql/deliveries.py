@@ -241,9 +241,10 @@ def _end_resent(tx: Connection, plan: SealedPlan, start: int, acknowledged: Ackn
 def _mark_as_perhaps_there(tx: Connection, here: Sequence[ColumnElement[bool]]) -> None:
     number = kept_rejections.c.row_number
     for row in tx.execute(select(number, kept_rejections.c.record).where(*here)).all():
-        if row.record is not None and not row.record.startswith(_MAY_BE_THERE):
+        record = bytes(row.record or b"")
+        if record and not record.startswith(_MAY_BE_THERE):
             marked = update(kept_rejections).where(*here, number == row.row_number)
-            tx.execute(marked.values(record=_MAY_BE_THERE + row.record))
+            tx.execute(marked.values(record=_MAY_BE_THERE + record))
 
 
 def end_rejections(tx: Connection, ended: LoggedLoad, *, as_landed: bool) -> None:
