@@ -6,7 +6,13 @@ import pytest
 
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
-from dagster_airbyte_proto.protocols.destination import DestinationProtocol, Echo, PushedStream, SentPosition
+from dagster_airbyte_proto.protocols.destination import (
+    DestinationProtocol,
+    Echo,
+    PushedStream,
+    SentPosition,
+    StreamResult,
+)
 from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, PlainLine, StateEvent, UnknownEvent
 from dagster_airbyte_proto.protocols.lookup import destination_protocol
 
@@ -15,6 +21,18 @@ STREAM = PushedStream(StreamId.of("people", "shop"), {"type": "object"}, PushMod
 
 def _echo(rows: int, plan: str = "p") -> Echo:
     return Echo(SentPosition(plan, rows))
+
+
+def test_the_rows_among_which_rejected_ones_are_only_counted_are_known() -> None:
+    acks = Acknowledgements("p", 0)
+    for rows in (2, 5, 7, 9):
+        acks.sent(rows, 2)
+    acks.received(_echo(2))
+    acks.received(_echo(5)._replace(rejected=1))
+    assert acks.unsure == [(2, 5)]
+    acks.received(_echo(7))
+    acks.ended(StreamResult(skipped=1))
+    assert (acks.unsure, acks.rows) == ([(2, 5), (7, 9)], 9)
 
 
 def test_an_echo_proves_all_before_it() -> None:
