@@ -20,6 +20,8 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import first_line, is_refused
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 _opening = threading.Lock()
+_opened_by_us: set[str] = set()
+"""The ids of sessions. Another one is the user's, who may work on with it."""
 
 
 def connect(settings: SparkSettings) -> SparkSession:
@@ -30,7 +32,7 @@ def connect(settings: SparkSettings) -> SparkSession:
     """
     doing, mask = "connecting to Spark", Mask(tokens_of(settings.config))
     try:
-        session = _answering_session(url_with_token(settings.config))
+        session: SparkSession = _answering_session(url_with_token(settings.config))
         for key, value in settings.config.items():
             if key.startswith("spark.sql.catalog."):
                 session.conf.set(key, value)
@@ -46,12 +48,14 @@ def connect(settings: SparkSettings) -> SparkSession:
     return session
 
 
-def _answering_session(url: str) -> SparkSession:
+def _answering_session(url: str) -> Any:
     """Returns the process's session once its server has answered it."""
     while True:
         with _opening:
             before = _process_session()
-            session = SparkSession.builder.remote(url).getOrCreate()
+            session: Any = SparkSession.builder.remote(url).getOrCreate()
+            if session is not before:
+                _opened_by_us.add(session.session_id)
         try:
             session.conf.get("spark.app.name", "")  # A call each time: `version` is one for the first time alone.
         except BaseException as error:
@@ -67,8 +71,10 @@ def _answering_session(url: str) -> SparkSession:
 
 def forget_if_useless(session: Any, error: BaseException) -> bool:
     """Forgets the process's session if its server refused its token, or has begun anew and no longer knows it. Returns
-    whether it did. A session that pyspark gives to nobody else stays."""
-    is_refused = is_refused_by_server(error) and session is _process_session()
+    whether it did. A session that pyspark gives to nobody else stays, and one of the user's that was denied something.
+    """
+    is_ours = getattr(session, "session_id", None) in _opened_by_us
+    is_refused = is_refused_by_server(error, or_denied=is_ours) and session is _process_session()
     if is_refused or getattr(session, "is_stopped", False):
         _forget(session)
         return True

@@ -164,14 +164,16 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_token(url: str, token:
     assert "correct-horse" not in refused.stderr
 
 
-def test_what_a_server_refuses_is_named_by_its_own_words() -> None:
+@pytest.mark.parametrize(("code", "is_forgotten"), [("UNAUTHENTICATED", True), ("PERMISSION_DENIED", False)])
+def test_what_a_server_refuses_is_named_by_its_own_words(code: str, is_forgotten: bool) -> None:
+    """A session of the user's goes with its token alone, and not because it may not read a setting."""
     if not is_possible():
         pytest.skip("the client of Spark Connect is not installed (extra: connect)")
     grpc: Any = import_module("grpc")  # has no types
     from pyspark.sql.connect.session import SparkSession as RemoteSparkSession
 
     def refuse(_request: bytes, call: Any) -> bytes:
-        call.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+        call.abort(grpc.StatusCode[code], "no token")
         return b""
 
     class Refusing(grpc.GenericRpcHandler):  # type: ignore[misc]  # its base has no type
@@ -185,8 +187,10 @@ def test_what_a_server_refuses_is_named_by_its_own_words() -> None:
     try:
         with pytest.raises(ConfigError) as refused:
             check_catalog(session, "lake")
+        assert session.is_stopped == is_forgotten
     finally:
-        session.client.close()
+        session.release_session_on_close = False
+        session.stop()
         server.stop(None)
-    assert refused.value.found == "no token (UNAUTHENTICATED)"
+    assert refused.value.found == f"no token ({code})"
     assert "spark.connect.authenticate.token" in refused.value.remedy

@@ -140,10 +140,13 @@ def first_line(error: BaseException) -> str:
     return _shown(said.strip().partition("\n")[0]) or type(error).__name__
 
 
-def is_refused_by_server(error: BaseException) -> bool:
-    """Returns whether a Connect server did not take a request because of its token."""
+def is_refused_by_server(error: BaseException, *, or_denied: bool) -> bool:
+    """Returns whether a Connect server did not take a request because of its token.
+
+    Some servers call that denied, but also a request that the user of a valid token may not make: see `or_denied`.
+    """
     call = _failed_call(error)
-    return call is not None and call.code().name in ("UNAUTHENTICATED", "PERMISSION_DENIED")
+    return call is not None and call.code().name in ("UNAUTHENTICATED", *(["PERMISSION_DENIED"] if or_denied else []))
 
 
 def _refusal_of_server(error: BaseException) -> str | None:
