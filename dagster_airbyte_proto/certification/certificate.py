@@ -69,7 +69,8 @@ class Measures(NamedTuple):
 class Certificate(NamedTuple):
     """The rulings on one connector. `connector` names its exact version.
 
-    `objects` are those that certify wrote to at a destination; a source has none.
+    `objects` are those that certify wrote to at a destination; a source has none. Where `fixed_names` of the config
+    name the place of all rows, that is where they are.
     """
 
     connection: str
@@ -81,6 +82,12 @@ class Certificate(NamedTuple):
     steps: tuple[Step, ...]
     seconds: float
     objects: tuple[str, ...] = ()
+    fixed_names: tuple[str, ...] = ()
+
+    @property
+    def written_to(self) -> tuple[str, ...]:
+        """The places that certify wrote to, for people."""
+        return (*self.objects, *(f"what {name} in the config names" for name in self.fixed_names))
 
     @property
     def is_destination(self) -> bool:
@@ -103,7 +110,7 @@ class Certificate(NamedTuple):
             "protocol": self.protocol,
             "role": self.role,
             "connector": self.connector,
-            "written_to": list(self.objects),
+            "written_to": list(self.written_to),
             "counts": {outcome.value: count for outcome, count in self.counts.items()},
             "measures": self.measures.value if self.measures else None,
             "runs": [_step_value(each) for each in self.steps],
@@ -124,7 +131,8 @@ def certify(engine: Engine, connection: Connection, options: Gathering) -> Certi
     destination = gather_destination(engine, connection, options)
     rules = judged(_DESTINATION_RULES[protocol], destination)
     found = _certificate(connection, destination, rules, _measures_of_writes(destination))
-    return found._replace(role="destination", objects=tuple(destination.objects))
+    objects, fixed_names = tuple(destination.objects), tuple(destination.fixed_names)
+    return found._replace(role="destination", objects=objects, fixed_names=fixed_names)
 
 
 def _certificate(

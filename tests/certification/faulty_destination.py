@@ -60,7 +60,9 @@ class FaultyDestination:
         elif "--about" in self.words:
             say({"name": "faulty", "settings": _SPEC, "capabilities": []})
         elif "discover" in self.words:
-            return 2
+            unavailable = self.has("discover_fails")
+            sys.stderr.write("503 from its service\n" if unavailable else "usage: faulty {spec,check,write}\n")
+            return 3 if unavailable else 2
         elif not all(isinstance(self.config.get(name), str) for name in ("path", "password")):
             return self.refuse()
         elif "check" in self.words:

@@ -11,7 +11,7 @@ from dagster_airbyte_proto.certification.certificate import Certificate, certify
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling
 from dagster_airbyte_proto.certification.watching.watched_program import Bounds, Gathering, Scratch
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from tests.certification.conftest import SECRET, with_outcome
@@ -184,3 +184,47 @@ def test_a_recording_takes_no_rows_of_certify(certified: CertifyDestination, tmp
     launch = {"kind": "replay", "recording": str(tmp_path)}
     with pytest.raises(ConfigError, match="takes the rows that were recorded"):
         certified("airbyte", connector={"protocol": "airbyte", "launch": launch})
+
+
+@pytest.mark.parametrize("name", ["contacts", "Contacts", "main.contacts"])
+def test_what_the_connection_pushes_to_is_never_written(
+    certified: CertifyDestination, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(ConfigError, match="it pushes to contacts, and certify would write rows of its own"):
+        certified("airbyte", scratch=Scratch(name, 20))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("file_naming_scheme", "users.csv"),
+        ("custom_name", "users"),
+        ("stream_maps", {"*": {"__alias__": "users"}}),
+        ("indexing", [{"table_name": "users"}]),
+    ],
+)
+def test_a_config_that_fixes_where_rows_go_is_refused_before_the_destination_starts(
+    certified: CertifyDestination, tmp_path: Path, key: str, value: Any
+) -> None:
+    config = {"path": str(tmp_path / "out"), "password": SECRET, key: value}
+    with pytest.raises(ConfigError, match=key if isinstance(value, str) else f"{key}.*(__alias__|table_name)"):
+        certified("singer", "never_echoes", config=config)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("may_overwrite", [True, False])
+def test_a_place_for_trials_may_have_a_fixed_name_and_a_stream_in_the_name_fixes_nothing(
+    certified: CertifyDestination, tmp_path: Path, *, may_overwrite: bool
+) -> None:
+    name = "users.csv" if may_overwrite else "{stream_name}.csv"
+    config = {"path": str(tmp_path / "out"), "password": SECRET, "file_naming_scheme": name}
+    found = certified("singer", config=config, scratch=Scratch(rows=20, may_overwrite=may_overwrite))
+    fixed = ["what file_naming_scheme in the config names"] if may_overwrite else []
+    assert found.value["written_to"] == [*FEW.objects, *fixed]
+
+
+def test_nothing_is_written_where_discover_failed(certified: CertifyDestination, tmp_path: Path) -> None:
+    with pytest.raises(ConnectorError, match="its discover exited with code 3: 503 from its service"):
+        certified("airbyte", "discover_fails")
+    assert list((tmp_path / "out").iterdir()) == []

@@ -49,7 +49,7 @@ def _header(certificate: Certificate) -> Iterator[str]:
     protocol = f"{certificate.protocol.capitalize()} {certificate.role}"
     yield f"<p>{escape(protocol)} · <code>{escape(certificate.connector)}</code></p>\n"
     if certificate.objects:
-        objects = ", ".join(f"<code>{escape(each)}</code>" for each in certificate.objects)
+        objects = ", ".join(f"<code>{escape(each)}</code>" for each in certificate.written_to)
         yield f"<p>Certify wrote to this destination: {objects}. Nothing removes what it wrote.</p>\n"
     yield '<div class="bar" aria-hidden="true">'
     for outcome in _SYMBOLS:

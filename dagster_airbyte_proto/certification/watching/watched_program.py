@@ -28,10 +28,14 @@ class Bounds(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """The object of its own that a certification of a destination writes to, and the rows of its longest write."""
+    """The object of its own that a certification of a destination writes to, and the rows of its longest write.
+
+    With `may_overwrite` the whole place is one for trials: certify may write over what is there.
+    """
 
     name: str = "airbyte_proto_certify"
     rows: int = 20_000
+    may_overwrite: bool = False
 
     @property
     def objects(self) -> tuple[str, ...]:

@@ -13,6 +13,12 @@ from dagster_airbyte_proto.certification.evidence import Reply
 from dagster_airbyte_proto.certification.short_requests import checks_of_bad_configs, secrets_of
 from dagster_airbyte_proto.certification.watching.secret_watch import SecretWatch, WatchedLog
 from dagster_airbyte_proto.certification.watching.watched_program import Gathering, Scratch, WatchedProgram
+from dagster_airbyte_proto.certification.writes.own_objects import (
+    check_config,
+    check_discover,
+    check_names,
+    fixed_names,
+)
 from dagster_airbyte_proto.certification.writes.scratch_rows import KEY, KINDS
 from dagster_airbyte_proto.certification.writes.write_evidence import DestinationEvidence
 from dagster_airbyte_proto.certification.writes.write_series import WriteSeries, WriteTarget
@@ -35,7 +41,7 @@ _MODES = (PushMode.UPSERT, PushMode.APPEND, PushMode.UPDATE)
 
 def gather_destination(engine: Engine, connection: Connection, options: Gathering) -> DestinationEvidence:
     """Runs the destination. Raises ConfigError if the connection's own config is bad, if its connector is a source, or
-    if it takes no rows of certify's."""
+    if it takes no rows of certify's, or would put them into an object of the user's."""
     if connection.connector.launch.kind == "replay":
         raise ConfigError(
             f"certifying connection {connection.name}",
@@ -48,6 +54,9 @@ def gather_destination(engine: Engine, connection: Connection, options: Gatherin
         return WatchedLog(folder, run_id, watch=watch, on_line=on_line)
 
     with opened_destination(engine, connection, on_line=options.on_line, new_log=new_log) as destination:
+        takes_any_name = destination.protocol.has_catalog is not HasCatalog.ALWAYS
+        if takes_any_name and not options.scratch.may_overwrite:
+            check_config(connection, destination.config.current)
         started_at = time.monotonic()
         watched = WatchedProgram(destination, watch, options, lambda line: destination.protocol.reply(line))
         with watched.watched():
@@ -86,12 +95,15 @@ def _gathered(watched: WatchedProgram[Destination], values: ValueStore) -> Desti
     discover = watched.reply("discover", lambda: offered_operations(destination, fresh=True))
     if discover.answer is None and destination.protocol.has_catalog is HasCatalog.ALWAYS:
         return replace(evidence, check=check, discover=discover)
+    if not watched.options.scratch.may_overwrite:
+        check_discover(destination.connection, discover, destination.mask)
     target = _target(watched, spec.answer, discover)
     writes = WriteSeries(watched, target, values).run()
     return replace(
         evidence,
         mask=watched.watch.mask,
         objects=target.objects,
+        fixed_names=() if target.has_objects else fixed_names(destination.config.current),
         mode=target.mode,
         takes_any_rows=target.takes_any_rows,
         check=check,
@@ -114,7 +126,9 @@ def _target(
         if why is not None:
             refusals.append(why)
         elif not operations:
-            return WriteTarget(objects_to_write(connection, scratch), mode, keys)
+            objects = objects_to_write(connection, scratch)
+            check_names(connection, objects)
+            return WriteTarget(objects, mode, keys)
         else:
             pushed = (connection.push or {}).get(scratch.name)
             schema = row_schema_of(protocol, operations, stream)

@@ -126,12 +126,13 @@ class TypeWrite(NamedTuple):
 class DestinationEvidence(Evidence):
     """All that is known of one destination.
 
-    `objects` are the names that certify wrote to, in the mode `mode`. Where `all_types` went well, `types` is empty.
-    `acknowledge` is the setting of the connection. With `takes_any_rows` the destination takes rows of
-    any form, and objects of any name.
+    `objects` are the names that certify wrote to, in the mode `mode`; `fixed_names` is what in the config names the
+    place of all rows, whatever these are. Where `all_types` went well, `types` is empty. `acknowledge` is the setting
+    of the connection. With `takes_any_rows` the destination takes rows of any form, and objects of any name.
     """
 
     objects: Sequence[str] = ()
+    fixed_names: Sequence[str] = ()
     mode: PushMode | None = None
     acknowledge: Acknowledge = "state"
     takes_any_rows: bool = True

@@ -36,6 +36,18 @@ def test_it_writes_only_where_the_user_allows_it_and_says_where_it_wrote(place: 
     assert SECRET not in shown.out + shown.err + page
 
 
+def test_a_fixed_name_needs_a_flag_of_its_own(place: Place) -> None:
+    file = place.folder / _connect(place)
+    document = yaml.safe_load(file.read_text())
+    document["config"]["custom_name"] = "people"
+    file.write_text(yaml.safe_dump(document))
+    refused = place.run("certify", file.name, "--writes")
+    assert refused.code == 2 and "names the place of all rows, whatever their stream, by custom_name" in refused.err
+    assert "Certify with a config of its own" in refused.err and list((place.folder / "out").iterdir()) == []
+    shown = place.run("certify", file.name, "--writes", "--scratch", "--rows", "20")
+    assert "airbyte_proto_certify_misfit, what custom_name in the config names: nothing" in shown.out.splitlines()[0]
+
+
 def test_options_of_destinations_and_sources_do_not_mix(place: Place) -> None:
     recorded = place.run("certify", _connect(place), "--writes", "--record", "recording")
     assert recorded.code == 2 and "--record is for sources" in recorded.err

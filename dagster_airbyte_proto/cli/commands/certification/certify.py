@@ -50,6 +50,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="The object that it writes to; two more have names that begin so.",
 )
 @click.option(
+    "--scratch",
+    "may_overwrite",
+    is_flag=True,
+    help="The destination is a place for trials: what its config names, or has, may be overwritten.",
+)
+@click.option(
     "--rows",
     metavar="N",
     type=click.IntRange(min=1),
@@ -78,7 +84,7 @@ def certify(
     from dagster_airbyte_proto.certification.watching.watched_program import Bounds, Gathering, Scratch
 
     connection = call.open(connection_file)
-    scratch = Scratch(more.pop("object_name"), more.pop("rows"))
+    scratch = Scratch(more.pop("object_name"), more.pop("rows"), more.pop("may_overwrite"))
     _check_may_write(connection, scratch, may_write=more.pop("may_write"), folder=folder)
     on_line = partial(show_log_line, is_verbose=True) if call.is_verbose else _ignore_line
     options = Gathering(Bounds(**more), folder, scratch, _show_step, on_line)
@@ -132,7 +138,7 @@ def _show_step(step: str) -> None:
 
 def _lines(certificate: "Certificate") -> Iterator[str]:
     if certificate.is_destination:
-        yield f"certify wrote to the destination, to {', '.join(certificate.objects)}: nothing removes what it wrote"
+        yield f"certify wrote to the destination, to {', '.join(certificate.written_to)}: nothing removes what it wrote"
     yield f"{certificate.connection}: {certificate.protocol}, {certificate.connector}"
     for subject, rules in groupby(certificate.rules, lambda each: each.rule.subject):
         yield ""
