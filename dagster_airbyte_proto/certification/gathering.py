@@ -19,7 +19,6 @@ from dagster_airbyte_proto.certification.watching.secret_watch import SecretWatc
 from dagster_airbyte_proto.certification.watching.watched_program import Gathering
 from dagster_airbyte_proto.certification.watching.watched_source import WatchedSource
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.protocols.events import SpecEvent
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
@@ -38,7 +37,9 @@ def gather(engine: Engine, connection: Connection, options: Gathering) -> Source
         started_at = time.monotonic()
         watched = WatchedSource(source, watch, options)
         evidence = _gathered(watched)
-        return replace(evidence, leaks=watch.leaks, steps=tuple(watched.steps), seconds=time.monotonic() - started_at)
+        seconds = time.monotonic() - started_at
+        # The last mask: whatever was met earlier is shown with the secrets hidden that came up since.
+        return replace(evidence, mask=watch.mask, leaks=watch.leaks, steps=tuple(watched.steps), seconds=seconds)
 
 
 def _gathered(watched: WatchedSource) -> SourceEvidence:
@@ -53,7 +54,7 @@ def _gathered(watched: WatchedSource) -> SourceEvidence:
         spec = watched.reply("spec", lambda: source.spec(fresh=True, timeout_seconds=seconds))
         schema = spec.answer.config_schema if spec.answer else {}
         secrets = secrets_of(watched, schema)
-        watched.watch.mask = Mask(secrets)
+        watched.mask_more(secrets)
         if spec.answer is None:
             return _evidence(watched, connector, spec, has_secrets=False)
         source.check_config()

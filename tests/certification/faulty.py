@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 _VERBS = {"--about": "spec", "--help": "spec", "--test": "check", "--discover": "discover"}
+ROTATED = "brand-new-of-the-source"
+_NEW = f"{ROTATED}-{os.getpid()}"
 _HOUR_SECONDS = 3600.0
 
 
@@ -87,6 +89,11 @@ class Faulty:
         elif self.verb == "check":
             status = "SUCCEEDED" if self.is_fit() else "FAILED"
             message["connectionStatus"] = {"status": status, "message": "by its config"}
+            if self.has("rotates_in_check") and status == "FAILED":
+                config = {"config": {**self.config, "password": _NEW}}
+                control = {"type": "CONNECTOR_CONFIG", "emitted_at": 1.0, "connectorConfig": config}
+                sys.stdout.write(json.dumps({"type": "CONTROL", "control": control}) + "\n")
+                message["connectionStatus"]["message"] = f"refused {_NEW}"
         else:
             self.change_catalog(message if self.is_singer else message["catalog"])
         return message

@@ -18,8 +18,14 @@ from typing import Any
 _SPEC = {
     "type": "object",
     "required": ["path", "password"],
-    "properties": {"path": {"type": "string"}, "password": {"type": "string", "airbyte_secret": True}},
+    "properties": {
+        "path": {"type": "string"},
+        "password": {"type": "string", "airbyte_secret": True},
+        "account": {"type": "string", "airbyte_secret": True},
+    },
 }
+ROTATED = "brand-new-of-the-destination"
+_NEW = f"{ROTATED}-{os.getpid()}"
 _HOUR_SECONDS = 3600.0
 _KEPT_BYTES = 4 << 10
 
@@ -78,9 +84,18 @@ class FaultyDestination:
             )
             return 0
         if not self.is_singer:
-            say({"type": "CONNECTION_STATUS", "connectionStatus": {"status": "FAILED", "message": "by its config"}})
+            found = "by its config"
+            if self.has("rotates_in_check"):
+                self.rotate("password")
+                found = f"refused {_NEW}"
+            say({"type": "CONNECTION_STATUS", "connectionStatus": {"status": "FAILED", "message": found}})
             return 0
         return 1
+
+    def rotate(self, name: str) -> None:
+        config = {**self.config, name: _NEW}
+        control = {"type": "CONNECTOR_CONFIG", "emitted_at": 1.0, "connectorConfig": {"config": config}}
+        say({"type": "CONTROL", "control": control})
 
     def write(self) -> int:
         if self.has("starts_slowly"):
@@ -100,6 +115,11 @@ class FaultyDestination:
             say({"type": "RECORD", **({"record": record} if not self.is_singer else record)})
         if self.has("hangs_at_end"):
             time.sleep(_HOUR_SECONDS)
+        if self.has("rotates_in_write") and self.all_rows:
+            sys.stderr.write(f"401 for {_NEW}\n")
+            sys.stderr.flush()
+            self.rotate("account")
+            return 1
         if self.has("fails_empty") and not self.all_rows:
             return 4
         if self.has("state_on_empty") and not self.all_rows:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.certification.certificate import Certificate, certify
+from dagster_airbyte_proto.certification.reports.html_page import html_page
+from dagster_airbyte_proto.certification.reports.junit import junit_xml
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling
 from dagster_airbyte_proto.certification.watching.watched_program import Bounds, Gathering, Scratch
 from dagster_airbyte_proto.connection import Connection
@@ -15,6 +17,7 @@ from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from tests.certification.conftest import SECRET, with_outcome
+from tests.certification.faulty_destination import ROTATED
 
 PROGRAM = Path(__file__).with_name("faulty_destination.py")
 BOUNDS = Bounds(query_seconds=30.0, write_seconds=30.0)
@@ -228,3 +231,14 @@ def test_nothing_is_written_where_discover_failed(certified: CertifyDestination,
     with pytest.raises(ConnectorError, match="its discover exited with code 3: 503 from its service"):
         certified("airbyte", "discover_fails")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("fault", ["rotates_in_write", "rotates_in_check"])
+def test_a_secret_that_came_up_meanwhile_is_found_and_hidden_like_the_first(
+    certified: CertifyDestination, fault: str
+) -> None:
+    # In a write it is logged before the config with it comes, in a property whose name does not sound secret.
+    found = certified("airbyte", fault, scratch=Scratch(rows=20))
+    leaked = _rulings(found)["secrets_not_written"]
+    assert leaked.outcome is Outcome.BROKEN and "***" in leaked.samples[0].text
+    assert ROTATED not in str(found.value) + html_page(found) + junit_xml(found).decode()

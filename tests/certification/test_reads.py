@@ -7,6 +7,7 @@ import pytest
 from dagster_airbyte_proto.certification.rule import Outcome
 from dagster_airbyte_proto.certification.watching.watched_program import Bounds
 from tests.certification.conftest import SCENARIO, SECRET, Certifier, with_outcome
+from tests.certification.faulty import ROTATED
 
 PROTOCOLS = ("airbyte", "singer")
 _RESUMING = {"state_resumes", "last_state_resumes", "cancel_resumes"}
@@ -144,3 +145,9 @@ def test_a_rewritten_config_is_used_and_is_no_leak(certifier: Certifier) -> None
     leaking = certifier.rulings("airbyte", "secret_in_records", scenario={**SCENARIO, "new_config": rotated})
     assert leaking["secrets_not_written"].outcome is Outcome.BROKEN
     assert SECRET not in str(leaking) and "rotated-by-the-source" not in str(leaking)
+
+
+def test_a_secret_that_a_check_of_a_bad_config_rotated_is_found_and_hidden(certifier: Certifier) -> None:
+    found = certifier.certify("airbyte", "rotates_in_check")
+    leaked = next(each.ruling for each in found.rules if each.rule.name == "secrets_not_written")
+    assert leaked.outcome is Outcome.BROKEN and ROTATED not in str(found.value)

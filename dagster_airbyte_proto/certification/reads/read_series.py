@@ -101,10 +101,10 @@ class ReadSeries:
     def _collector(self, request: ReadRequest) -> RecordCollector:
         source, watch = self._watched.source, self._watched.watch
         if not source.protocol.sends_batches:
-            return RecordCollector(source.protocol, request, watch, source.try_rewritten_config)
+            return RecordCollector(source.protocol, request, watch, self._watched.take_config)
         found = {planned.id: batch_policy(source.connection, planned, None) for planned in request.streams}
         policies = {stream: each for stream, each in found.items() if each is not None}
-        return BatchCollector(source.protocol, request, watch, source.try_rewritten_config, policies)
+        return BatchCollector(source.protocol, request, watch, self._watched.take_config, policies)
 
     def _request(self, states: tuple[State, ...]) -> ReadRequest:
         source, catalog = self._watched.source, self._discover.required

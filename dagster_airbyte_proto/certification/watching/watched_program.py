@@ -1,6 +1,6 @@
 """A connection's connector whose every run is watched: what it answers, what it leaks, what it costs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -62,6 +62,7 @@ class WatchedProgram(Generic[AnyConnector]):
         self.connector, self.watch, self.options, self._read = connector, watch, options, read
         self._launcher = WatchedLauncher(connector.connector.launcher, _meter(connector))
         self.steps: list[Step] = []
+        self._secrets: frozenset[str] = frozenset()
 
     @property
     def is_replay(self) -> bool:
@@ -81,20 +82,30 @@ class WatchedProgram(Generic[AnyConnector]):
     def reply(self, step: str, ask: Callable[[], Answer]) -> Reply[Answer]:
         """Asks the connector, and returns its answer or its error."""
         self.options.on_step(step)
-        self.watch.run = step
-        config = self.connector.config  # A connector may have rewritten it, with new secrets.
-        self.watch.mask = self.watch.mask.extended(named_secrets(config.current) | config.secrets)
+        self.watch.begin(step)
+        self.mask_more()
         before = len(self._launcher.runs)
         answer, failure = None, None
         try:
             answer = ask()
         except ConnectorError as error:
             failure = error
+        self.mask_more()
         runs = tuple(self._launcher.runs[before:])
         self.steps += [Step(step, run.without_output) for run in runs]
         for run in runs:
             self.watch.look_through(run.output, self._is_config)
         return Reply(answer, failure, runs)
+
+    def mask_more(self, secrets: Iterable[str] = ()) -> None:
+        """Has the watch know these secrets, and those of the config as it is: a connector may have rewritten it."""
+        self._secrets |= named_secrets(self.connector.config.current) | frozenset(secrets)
+        self.watch.extend(self.connector.mask.extended(self._secrets))
+
+    def take_config(self, event: ConfigEvent) -> None:
+        """Takes a config that the connector rewrote in the middle of a run."""
+        self.connector.try_rewritten_config(event)
+        self.mask_more()
 
     def _is_config(self, line: bytes) -> bool:
         return isinstance(self._read(line), ConfigEvent)

@@ -25,7 +25,6 @@ from dagster_airbyte_proto.certification.writes.write_series import WriteSeries,
 from dagster_airbyte_proto.checkpoints.kept_values import ValueStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.protocols.destination import DestinationOperation, HasCatalog, PushedStream
 from dagster_airbyte_proto.protocols.events import SpecEvent
@@ -61,7 +60,9 @@ def gather_destination(engine: Engine, connection: Connection, options: Gatherin
         watched = WatchedProgram(destination, watch, options, lambda line: destination.protocol.reply(line))
         with watched.watched():
             evidence = _gathered(watched, engine.store)
-        return replace(evidence, leaks=watch.leaks, steps=tuple(watched.steps), seconds=time.monotonic() - started_at)
+        seconds = time.monotonic() - started_at
+        # The last mask: whatever was met earlier is shown with the secrets hidden that came up since.
+        return replace(evidence, mask=watch.mask, leaks=watch.leaks, steps=tuple(watched.steps), seconds=seconds)
 
 
 def objects_to_write(connection: Connection, scratch: Scratch) -> tuple[str, ...]:
@@ -79,7 +80,7 @@ def _gathered(watched: WatchedProgram[Destination], values: ValueStore) -> Desti
     spec = watched.reply("spec", lambda: destination.spec(fresh=True, timeout_seconds=seconds))
     schema = spec.answer.config_schema if spec.answer else {}
     secrets = secrets_of(watched, schema)
-    watched.watch.mask = Mask(secrets)
+    watched.mask_more(secrets)
     evidence = DestinationEvidence(
         connector=connector,
         mask=watched.watch.mask,
@@ -101,7 +102,6 @@ def _gathered(watched: WatchedProgram[Destination], values: ValueStore) -> Desti
     writes = WriteSeries(watched, target, values).run()
     return replace(
         evidence,
-        mask=watched.watch.mask,
         objects=target.objects,
         fixed_names=() if target.has_objects else fixed_names(destination.config.current),
         mode=target.mode,
