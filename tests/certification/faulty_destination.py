@@ -65,6 +65,11 @@ class FaultyDestination:
             say({"type": "SPEC", "spec": {"connectionSpecification": _SPEC, "supported_destination_sync_modes": modes}})
         elif "--about" in self.words:
             say({"name": "faulty", "settings": _SPEC, "capabilities": []})
+        elif "discover" in self.words and "object_schema" in self.config:
+            schema = self.config["object_schema"]
+            operation = {"object_name": "contacts", "json_schema": schema, "matching_keys": [["id"]]}
+            operations = [{**operation, "sync_mode": mode} for mode in ("append", "append_dedup")]
+            say({"type": "DESTINATION_CATALOG", "destination_catalog": {"operations": operations}})
         elif "discover" in self.words:
             unavailable = self.has("discover_fails")
             sys.stderr.write("503 from its service\n" if unavailable else "usage: faulty {spec,check,write}\n")

@@ -242,3 +242,26 @@ def test_a_secret_that_came_up_meanwhile_is_found_and_hidden_like_the_first(
     leaked = _rulings(found)["secrets_not_written"]
     assert leaked.outcome is Outcome.BROKEN and "***" in leaked.samples[0].text
     assert ROTATED not in str(found.value) + html_page(found) + junit_xml(found).decode()
+
+
+@pytest.mark.parametrize(
+    "email",
+    [
+        {"type": "string", "pattern": "("},
+        {"type": "array", "examples": [[1, "a"]]},
+        {"type": "integer", "minimum": None},
+        {"type": "string", "minLength": "3"},
+        {"type": "string", "minLength": 300_000_000},
+        {"type": "integer", "default": 2**70},
+    ],
+)
+def test_a_schema_for_which_there_are_no_rows_is_no_failure_of_certify_and_leaves_no_process(
+    certified: CertifyDestination, tmp_path: Path, email: dict[str, Any]
+) -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}, "email": email}}
+    config = {"path": str(tmp_path / "out"), "password": SECRET, "object_schema": schema}
+    found = certified("airbyte", config=config, scratch=Scratch("contacts", 20))
+    written = _rulings(found)["write_ends"]
+    assert written.outcome is Outcome.CANNOT_TELL
+    assert "certify has no rows that fit the schema of its object" in written.met
+    assert not any("write" in each.purpose for each in found.steps)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from dagster_airbyte_proto.certification.evidence import Reply
 from dagster_airbyte_proto.certification.watching.watched_launcher import WatchedConnector
 from dagster_airbyte_proto.certification.watching.watched_program import WatchedProgram
-from dagster_airbyte_proto.certification.writes.fitting_rows import fitting_rows
+from dagster_airbyte_proto.certification.writes.fitting_rows import fitting_rows, no_fitting_rows
 from dagster_airbyte_proto.certification.writes.scratch_rows import (
     KEY,
     KINDS,
@@ -23,7 +23,7 @@ from dagster_airbyte_proto.certification.writes.writing import Ending, ScratchWr
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueStore
 from dagster_airbyte_proto.encoding.arrow_frames import stream_columns
 from dagster_airbyte_proto.encoding.json_types import json_schema
-from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.protocols.destination import PushedStream, WriteRequest
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
@@ -155,14 +155,23 @@ class WriteSeries:
         protocol = destination.protocol
         stream = self._stream(schema or self._rows(1, 1).schema, name or self._target.objects[0])
         request = WriteRequest(destination.config.current, stream, 1, f"certify.{stream.id}")
-        rules = RowRules(protocol.omits_nulls, schema=self._target.row_schema)
+        # Before the launch: nobody would end a process that has no writer.
+        writer = ScratchWriter(destination, request, self._encoder(stream))
         seconds = self._watched.options.bounds.write_seconds
         asset = Asset(destination.connection.name, stream.id)
         with served_values(destination, self._values, asset, lambda: None) as served:
             running = destination.connector.launch(protocol.write(request), served.variables)
             assert isinstance(running, WatchedConnector), "it is launched by the watched launcher"
-            writer = ScratchWriter(destination, request, StreamEncoder(protocol, stream, rules))
             return writer.run(running, script._replace(bound_seconds=seconds))
+
+    def _encoder(self, stream: PushedStream) -> StreamEncoder:
+        protocol = self._watched.connector.protocol
+        try:
+            return StreamEncoder(protocol, stream, RowRules(protocol.omits_nulls, schema=self._target.row_schema))
+        except ConfigError as error:
+            if isinstance(error.__cause__, ImportError):  # A package of ours is missing.
+                raise
+            raise no_fitting_rows(error.found) from error
 
     def _stream(self, schema: pa.Schema, name: str) -> PushedStream:
         protocol, target = self._watched.connector.protocol, self._target

@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.certification.watching.watched_launcher import WatchedConnector
+from dagster_airbyte_proto.certification.writes.fitting_rows import no_fitting_rows
 from dagster_airbyte_proto.certification.writes.write_evidence import ReceivedState, WriteEvidence, WriteMark
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.launchers.process import RunningConnector
@@ -196,8 +197,7 @@ class ScratchWriter:
             sendable, refused = self._encoder.sendable(batch)
             self._refused += [f"row {each.row + 1}: {each.reason}" for found in refused for each in found]
             if self._refused and self._encoder.has_schema:
-                found = f"certify has no rows that fit the schema of {self._request.stream.id}: {self._refused[0]}"
-                raise ConnectorError(_DOING, found)
+                raise no_fitting_rows(self._refused[0])
             for piece in self._encoder.pieces(sendable, batch):
                 self._write(running, piece)
             self._rows = batch.end
