@@ -163,11 +163,15 @@ class FaultyDestination:
         if "\\u0000" in text:
             if self.has("refuses_zero"):
                 sys.exit("a zero byte in a text")
+            if self.has("skips_zero"):
+                return
             if self.has("drops_zero"):
                 self.faults.add("never_echoes")
                 return
         declared = self.stream["json_schema"]["properties"]
         if isinstance(row.get("score"), str) and "number" in declared.get("score", {}).get("type", ()):
+            if self.has("hangs_on_misfit"):
+                time.sleep(_HOUR_SECONDS)
             if self.has("drops_misfits"):
                 return
             if not self.has("counts_misfits"):
@@ -186,9 +190,15 @@ class FaultyDestination:
 
     def flush(self) -> None:
         path = Path(self.config["path"]) / f"{self.stream.get('name', 'none')}.jsonl"
-        held = set(path.read_text().splitlines()) if self.has("fails_again") and path.exists() else set()
-        if held & set(self.rows):
+        held = (
+            set(path.read_text().splitlines())
+            if path.exists() and (self.has("fails_again") or self.has("mute_again"))
+            else set()
+        )
+        if held & set(self.rows) and self.has("fails_again"):
             sys.exit("duplicate key")
+        if held & set(self.rows):
+            self.faults.add("never_echoes")
         with path.open("a") as file:
             file.write("".join(f"{row}\n" for row in self.rows))
         self.rows = []

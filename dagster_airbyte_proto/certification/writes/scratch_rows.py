@@ -14,6 +14,7 @@ KEY = ("id",)
 MISFIT_ID = 3
 _MADE_AT = datetime(2024, 2, 29, 12, 0, 0, 123456, UTC)
 _TEXT_BYTES = 300
+_LONG_BATCHES, _MAX_BATCH_ROWS = 20, 10_000
 _LONG_TEXT = 1 << 20
 
 _MOMENT = pa.timestamp("us", "UTC")
@@ -53,6 +54,11 @@ def plain_rows(start: int, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, PLAIN.types, strict=True)], schema=PLAIN
     )
+
+
+def long_batch_rows(count: int) -> int:
+    """The rows of each batch of a long write of so many. They are bounded: a batch lies in memory as a whole."""
+    return min(max(1, count // _LONG_BATCHES), _MAX_BATCH_ROWS)
 
 
 def long_rows(first: int, count: int, step: int) -> Iterator[pa.RecordBatch]:

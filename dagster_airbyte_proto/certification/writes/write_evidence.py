@@ -103,6 +103,15 @@ class WriteEvidence:
                 found.append((each, rows))
         return found
 
+    def loses_rows(self, first: "WriteEvidence") -> bool:
+        """True if its counts say that rows are missing. They say nothing where those of the first write are wrong."""
+        return bool(self.miscounts) and not first.miscounts
+
+    @property
+    def counted_rows(self) -> int:
+        """The rows that the destination counts."""
+        return sum(int(each.records or 0) for each in self.received if each.rows in self.states)
+
     @property
     def rejected_rows(self) -> int:
         """The rows that the destination says it did not take."""

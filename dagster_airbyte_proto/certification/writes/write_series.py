@@ -13,6 +13,7 @@ from dagster_airbyte_proto.certification.writes.scratch_rows import (
     KEY,
     KINDS,
     PLAIN,
+    long_batch_rows,
     long_rows,
     misfit_rows,
     plain_rows,
@@ -33,7 +34,7 @@ from dagster_airbyte_proto.sync.state_server.served_values import served_values
 
 _BATCHES, _BATCH_ROWS = 5, 4
 _FIRST_ROWS = {Ending.CUT: 101, Ending.CANCELLED: 201}
-_FIRST_LONG_ROW, _LONG_BATCHES = 1001, 20
+_FIRST_LONG_ROW = 1001
 
 
 class Writes(NamedTuple):
@@ -135,7 +136,7 @@ class WriteSeries:
 
     def _long(self) -> WriteEvidence:
         count = self._watched.options.scratch.rows
-        step = max(1, count // _LONG_BATCHES)
+        step = long_batch_rows(count)
         if self._target.row_schema is None:
             return self._write(WriteScript(long_rows(_FIRST_LONG_ROW, count, step)))
         starts = range(0, count, step)
@@ -190,6 +191,6 @@ class WriteSeries:
 def _went_well(reply: Reply[WriteEvidence], first: WriteEvidence) -> bool:
     """True if all rows were taken, and proved if those of the first write were."""
     write = reply.answer
-    if write is None or not write.ended_well or write.rejected_rows or write.refused:
+    if write is None or not write.ended_well or write.rejected_rows or write.refused or write.loses_rows(first):
         return False
     return write.proves_all or not first.proves_all

@@ -229,6 +229,7 @@ class ScratchWriter:
             self._check_time("it did not end in time after the end of its input, and was stopped")
         self._collector.finish()
         if running.wait(max(1.0, self._deadline - time.monotonic())) is None:
+            self._is_late = True
             raise ConnectorError(_DOING, "it closed its output and did not end")
         return ended_at
 

@@ -15,6 +15,7 @@ _SIGKILL = 9
 _MANY_BYTES = 8 << 20
 _SHORT_SECONDS = 2.0
 _SLOWER = 3.0
+_SLOW_SHARE = 0.25
 _MIN_MARKS = 2
 _PIPE_BYTES = 2 << 20
 
@@ -52,13 +53,16 @@ def lines_are_messages(evidence: DestinationEvidence) -> Ruling:
 
 
 def same_rows_again(evidence: DestinationEvidence) -> Ruling:
-    write = evidence.again.required
-    if evidence.mode is not PushMode.UPSERT:
-        return does_not_apply(f"it has no mode by key: the rows went in the mode {evidence.mode}")
+    write, first = evidence.again.required, evidence.first.required
+    if evidence.mode is PushMode.APPEND:
+        return does_not_apply("it has no mode by key: the rows went in the mode append")
     if not write.ended_well:
         return Ruling(Outcome.BROKEN, f"the second time {write.how_it_failed}", _stderr(write))
     if write.rejected_rows:
         return Ruling(Outcome.BROKEN, f"the second time it rejected {write.rejected_rows} of {write.rows} rows")
+    if first.proves_all and not write.proves_all:
+        found = f"the second time it ended well, and acknowledged {write.proved_rows} of {write.rows} rows"
+        return Ruling(Outcome.BROKEN, found, remedy="Acknowledge rows that are there already, too.")
     return holds(f"{write.rows:,} rows were taken again, without an error")
 
 
@@ -71,7 +75,7 @@ def types_are_taken(evidence: DestinationEvidence) -> Ruling:
         return holds(f"all of {len(evidence.kinds)} kinds, in one write: {'; '.join(evidence.kinds)}")
     silent = [each for each in evidence.types if each.write.answer and _is_silent(each.write.answer, first)]
     if silent:
-        samples = tuple(Sample(each.kind, "it ended well, and acknowledged no row") for each in silent)
+        samples = tuple(Sample(each.kind, _loss(each.write.required)) for each in silent)
         return Ruling(Outcome.BROKEN, f"kinds of values that it dropped: {_kinds(silent)}", samples)
     refused = [each for each in evidence.types if not _was_taken(each.write)]
     if refused:
@@ -86,7 +90,11 @@ def misfit_is_loud(evidence: DestinationEvidence) -> Ruling:
         return does_not_apply("its objects have fields of their own, to which rows are held before they are sent")
     write = evidence.misfit.required
     if not write.ended_well:
-        return holds(f"the write failed: {write.how_it_failed}")
+        if write.reported or not (write.is_late or _had_to_be_stopped(write)):
+            return holds(f"the write failed: {write.how_it_failed}")
+        if not write.is_late or _is_slow(write, evidence.first.required):
+            return cannot_tell(write.how_it_failed)
+        return Ruling(Outcome.BROKEN, write.how_it_failed, _stderr(write), "Fail, or reject the row: it hangs.")
     if write.rejected_rows:
         return holds(f"{write.rejected_rows} of {write.rows} rows were rejected, and counted so")
     counted = [each.records for each in write.received if each.records is not None]
@@ -102,6 +110,8 @@ def misfit_is_loud(evidence: DestinationEvidence) -> Ruling:
 
 def cut_write_ends(evidence: DestinationEvidence) -> Ruling:
     write = evidence.cut.required
+    if write.is_late and _is_slow(write, evidence.first.required):
+        return cannot_tell(f"{write.how_it_failed}; a whole write is slow too: take more --write-seconds")
     if _had_to_be_stopped(write):
         return Ruling(Outcome.BROKEN, write.how_it_failed, _stderr(write))
     if write.ended_well:
@@ -179,9 +189,21 @@ def _had_to_be_stopped(write: WriteEvidence) -> bool:
     return report is None or report.stopped
 
 
+def _is_slow(write: WriteEvidence, first: WriteEvidence) -> bool:
+    """True if a write that did not end in time may end yet: the first one took a good part of that time."""
+    return first.run.seconds > _SLOW_SHARE * write.run.seconds
+
+
 def _is_silent(write: WriteEvidence, first: WriteEvidence) -> bool:
-    """True if it ended well and proved nothing, where it proves rows else."""
-    return first.proves_all and write.ended_well and not write.rejected_rows and not write.proves_all
+    """True if it ended well and proved nothing, or counts too few rows, where it does better else."""
+    proves_less = first.proves_all and not write.proves_all
+    return write.ended_well and not write.rejected_rows and (proves_less or write.loses_rows(first))
+
+
+def _loss(write: WriteEvidence) -> str:
+    if write.miscounts:
+        return f"it ended well, and counted {write.counted_rows} of {write.rows} rows"
+    return "it ended well, and acknowledged no row"
 
 
 def _was_taken(reply: Reply[WriteEvidence]) -> bool:
