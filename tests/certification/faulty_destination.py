@@ -217,6 +217,8 @@ class FaultyDestination:
                 counts = {"recordCount": float(self.count + self.has("miscounts"))}
                 found["destinationStats"] = {**counts, "rejectedRecordCount": float(self.rejected)}
                 say(found if self.has("bare") else {"type": "STATE", "state": found})
+            if self.has("floods_states"):
+                sys.stdout.write((json.dumps({"type": "STATE", "state": found}) + "\n") * 2_500)
             if self.has("repeats_states"):
                 say(found if self.is_singer else {"type": "STATE", "state": found})
             self.count = self.rejected = 0

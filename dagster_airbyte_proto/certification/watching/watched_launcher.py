@@ -14,7 +14,7 @@ _EXIT_SECONDS = 60.0
 
 
 class ConnectorRun(NamedTuple):
-    """One run of the connector. `output` is kept for short requests only.
+    """One run of the connector. `output` is kept until it was looked through, and of a short request that failed.
 
     `report` is None if it did not end. `seconds` are those from its start to its end, `silent_seconds` those until its
     first output. `peak_memory_bytes` is None where it could not be measured.
@@ -35,6 +35,11 @@ class ConnectorRun(NamedTuple):
         return self._replace(output=b"", report=report)
 
     @property
+    def without_stdout(self) -> "ConnectorRun":
+        """The run without its stdout, which may be long."""
+        return self._replace(output=b"")
+
+    @property
     def was_stopped(self) -> bool:
         """True if it did not end by itself."""
         return self.report is None or self.report.stopped
@@ -45,16 +50,17 @@ class ConnectorRun(NamedTuple):
 
 
 class WatchedLauncher:
-    """Launches as `inner` does. `runs` has every run that was started, the newest last."""
+    """Launches as `inner` does. `taken_runs` has each run once, the newest last: their output is kept no longer."""
 
     def __init__(self, inner: Launcher, meter: MemoryMeter) -> None:
         self.inner = inner
         self._meter = meter
         self._connectors: list[WatchedConnector] = []
 
-    @property
-    def runs(self) -> list[ConnectorRun]:
-        return [connector.run for connector in self._connectors]
+    def taken_runs(self) -> tuple[ConnectorRun, ...]:
+        """Returns the runs that were started since the last call. They have ended."""
+        connectors, self._connectors = self._connectors, []
+        return tuple(connector.run for connector in connectors)
 
     def identity(self) -> str:
         return self.inner.identity()
@@ -87,8 +93,12 @@ class WatchedConnector:
         self._report: ExitReport | None = None
 
     @property
+    def peak_memory_bytes(self) -> int | None:
+        return self._memory.peak_bytes
+
+    @property
     def run(self) -> ConnectorRun:
-        """The run as far as it has come."""
+        """The run as far as it has come. This joins its output."""
         now = time.monotonic()
         return ConnectorRun(
             self._verb,

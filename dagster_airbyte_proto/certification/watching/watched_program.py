@@ -8,9 +8,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from dagster_airbyte_proto.certification.evidence import Reply, Step
 from dagster_airbyte_proto.certification.watching.memory_meter import MemoryMeter, container_meter, process_meter
 from dagster_airbyte_proto.certification.watching.secret_watch import SecretWatch
-from dagster_airbyte_proto.certification.watching.watched_launcher import WatchedLauncher
+from dagster_airbyte_proto.certification.watching.watched_launcher import ConnectorRun, WatchedLauncher
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.masking import named_secrets
+from dagster_airbyte_proto.protocols.conversation import Verb
 from dagster_airbyte_proto.protocols.events import ConfigEvent
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.run_log import ignore_line
@@ -84,18 +85,21 @@ class WatchedProgram(Generic[AnyConnector]):
         self.options.on_step(step)
         self.watch.begin(step)
         self.mask_more()
-        before = len(self._launcher.runs)
+        self._launcher.taken_runs()  # Those between two requests are none of this one.
         answer, failure = None, None
         try:
             answer = ask()
         except ConnectorError as error:
             failure = error
         self.mask_more()
-        runs = tuple(self._launcher.runs[before:])
+        runs = self._launcher.taken_runs()
         self.steps += [Step(step, run.without_output) for run in runs]
         for run in runs:
             self.watch.look_through(run.output, self._is_config)
-        return Reply(answer, failure, runs)
+        # Rules look at the output of a short request that was not answered, and at no other.
+        return Reply(
+            answer, failure, tuple(each if _is_unanswered(each, answer) else each.without_stdout for each in runs)
+        )
 
     def mask_more(self, secrets: Iterable[str] = ()) -> None:
         """Has the watch know these secrets, and those of the config as it is: a connector may have rewritten it."""
@@ -109,6 +113,11 @@ class WatchedProgram(Generic[AnyConnector]):
 
     def _is_config(self, line: bytes) -> bool:
         return isinstance(self._read(line), ConfigEvent)
+
+
+def _is_unanswered(run: ConnectorRun, answer: object) -> bool:
+    """True for a short request without an answer, or with an empty one."""
+    return run.verb is not Verb.WRITE and not answer
 
 
 def _meter(connector: ConfiguredConnector[Any]) -> MemoryMeter:
