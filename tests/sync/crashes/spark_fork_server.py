@@ -58,7 +58,7 @@ def _carry_out(order: dict[str, Any]) -> int:
     context = gateway.jvm.JavaSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
     ours = SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
     SparkSession(ours, gateway.jvm.SparkSession.getDefaultSession().get().newSession())
-    is_sync = "refresh" in order
+    is_sync = "request" in order
     return sync_fork_server.carry_out(order) if is_sync else push_fork_server.carry_out(order)
 
 
