@@ -268,7 +268,7 @@ def test_a_schema_for_which_there_are_no_rows_is_no_failure_of_certify_and_leave
 
 
 def test_rows_that_are_lost_in_silence_and_a_row_at_which_it_hangs_break_rules(certified: CertifyDestination) -> None:
-    bounds = Bounds(query_seconds=30.0, write_seconds=8.0)
+    bounds = Bounds(query_seconds=30.0, write_seconds=12.0)
     rulings = _rulings(certified("airbyte", "hangs_on_misfit", "skips_zero", "mute_again", bounds=bounds))
     assert with_outcome(rulings, Outcome.BROKEN) == {"misfit_is_loud", "write_types", "write_again"}
     assert "did not end in time" in rulings["misfit_is_loud"].met

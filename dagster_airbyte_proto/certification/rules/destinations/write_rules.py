@@ -15,7 +15,7 @@ _SIGKILL = 9
 _MANY_BYTES = 8 << 20
 _SHORT_SECONDS = 2.0
 _SLOWER = 3.0
-_SLOW_SHARE = 0.25
+_SLOW_SHARE = 0.5
 _MIN_MARKS = 2
 _PIPE_BYTES = 2 << 20
 
@@ -190,7 +190,7 @@ def _had_to_be_stopped(write: WriteEvidence) -> bool:
 
 
 def _is_slow(write: WriteEvidence, first: WriteEvidence) -> bool:
-    """True if a write that did not end in time may end yet: the first one took a good part of that time."""
+    """True if a write that did not end in time may end yet: the first one took half of that time."""
     return first.run.seconds > _SLOW_SHARE * write.run.seconds
 
 
