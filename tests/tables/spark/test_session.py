@@ -190,7 +190,7 @@ def test_a_query_that_fails_says_so_in_one_line(
 ) -> None:
     with pytest.raises(TableError) as refused:
         query(spark, sql)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in refused.value.found
     assert "at org.apache" not in "".join(capfd.readouterr())
 
 
