@@ -89,11 +89,12 @@ def test_a_stream_that_replaces_its_table_opens_it(shop: OpenShop) -> None:
     assert report.streams["users"].committed == 25
 
 
-def test_in_another_warehouse_tables_are_made_without_rows_too(shop: OpenShop, tmp_path: Path) -> None:
+def test_in_another_warehouse_a_missing_table_is_noticed_without_rows_too(shop: OpenShop, tmp_path: Path) -> None:
     place = _idle_shop(shop)
     place.settings_written["catalog"] = {"format": FOLDER_FORMAT, "warehouse": str(tmp_path / "another")}
 
-    _, opened = _sync(place, USERS)
+    report, opened = _sync(place, USERS)
 
     assert opened
-    assert (tmp_path / "another" / "shop" / "users").exists()
+    assert "there is no such table" in (report.streams["users"].error or "")
+    assert not (tmp_path / "another" / "shop" / "users").exists()
