@@ -6,21 +6,13 @@ stream that runs, and it is the host that ends a component.
 
 from dagster_airbyte_proto.certification.rule import Rule
 from dagster_airbyte_proto.certification.rules import (
-    check_rules,
     discover_rules,
     manifest_rules,
     read_rules,
     secret_rules,
-    spec_rules,
     state_rules,
 )
-
-_PROTOCOL = "Rapidbyte Connector Protocol (v4)"
-_HOST = "what this host does with a config"
-_CURSORS = (
-    "Host stores source and destination checkpoint envelopes and advances persisted cursors only after correlating "
-    "source+destination confirmation for a stream."
-)
+from dagster_airbyte_proto.certification.rules.component_rules import CURSORS, HOST, PROTOCOL, config_rules
 
 RAPIDBYTE_RULES = (
     Rule(
@@ -28,61 +20,17 @@ RAPIDBYTE_RULES = (
         "spec",
         "The manifest has the role `source`, and the version 4.",
         "Host validates connector manifest role compatibility before run/check/discover",
-        f"{_PROTOCOL}, Manifest Compatibility",
+        f"{PROTOCOL}, Manifest Compatibility",
         manifest_rules.manifest_is_there,
         "Name `roles: {source: {}}` and `protocol_version: 4` in the section `rapidbyte_manifest_v1`.",
     ),
-    Rule(
-        "spec_valid",
-        "spec",
-        "The config schema is a valid JSON schema of an object.",
-        "`config-json` is connector config serialized as JSON.",
-        f"{_PROTOCOL}, Connector Lifecycle",
-        spec_rules.spec_is_a_schema,
-        "Validate `config_schema` against JSON Schema draft 7.",
-    ),
-    Rule(
-        "spec_secrets_marked",
-        "spec",
-        "Properties that hold secrets are marked `airbyte_secret`, so that this host can mask them.",
-        "",
-        _HOST,
-        spec_rules.secrets_are_marked,
-        "Add `airbyte_secret: true` to each of them.",
-    ),
-    Rule(
-        "check_succeeds",
-        "check",
-        "`open` and `validate` succeed on a config that works.",
-        "optional `validate()`",
-        f"{_PROTOCOL}, Source",
-        check_rules.check_succeeds,
-        "Is the connection's config right? If it is, mend the component's `open` or `validate`.",
-    ),
-    Rule(
-        "check_refuses",
-        "check",
-        "A bad config is refused: by the config schema, or by an error of `open` or the verdict of `validate`.",
-        "Returns structured `connector-error` records on failure",
-        f"{_PROTOCOL}, Building Connectors",
-        check_rules.schema_or_check_refuses_bad_configs,
-        "Return an error of the category `config` from `open`.",
-    ),
-    Rule(
-        "check_ends",
-        "check",
-        "They end in time on a bad config too.",
-        "",
-        "limits.timeout_seconds of the manifest",
-        check_rules.check_ends,
-        "Limit the retries of what `validate` connects to.",
-    ),
+    *config_rules("Source"),
     Rule(
         "discover_answered",
         "discover",
         "`discover` answers with a catalog of at least one stream.",
         "optional `discover()`",
-        f"{_PROTOCOL}, Source",
+        f"{PROTOCOL}, Source",
         discover_rules.discover_is_answered,
         "Return an object with `streams` as JSON.",
     ),
@@ -109,7 +57,7 @@ RAPIDBYTE_RULES = (
         "read",
         "`run` of each stream ends by itself, without an error and without a trap.",
         "`run(session, request)` (one stream at a time)",
-        f"{_PROTOCOL}, Source",
+        f"{PROTOCOL}, Source",
         read_rules.read_ends,
         "Look at the samples and the component's log.",
     ),
@@ -118,7 +66,7 @@ RAPIDBYTE_RULES = (
         "read",
         "Batches have the columns of their stream, of the declared types, and nulls where they may be.",
         "Batch payloads are Arrow IPC stream fragments written into host-managed frames",
-        f"{_PROTOCOL}, Data Exchange",
+        f"{PROTOCOL}, Data Exchange",
         read_rules.batches_fit_their_schema,
         "Declare what the batches have, or convert it.",
     ),
@@ -135,8 +83,8 @@ RAPIDBYTE_RULES = (
         "states_come",
         "states",
         "Streams that are read incrementally have checkpoints.",
-        _CURSORS,
-        f"{_PROTOCOL}, Checkpoint Coordination",
+        CURSORS,
+        f"{PROTOCOL}, Checkpoint Coordination",
         state_rules.states_come,
         "Take a checkpoint after the last batch of each stream, and in between if the stream is large.",
     ),
@@ -145,8 +93,8 @@ RAPIDBYTE_RULES = (
         "states",
         "A run that resumes from a checkpoint in the middle brings all records behind it, and no others beyond the "
         "boundary.",
-        _CURSORS,
-        f"{_PROTOCOL}, Checkpoint Coordination",
+        CURSORS,
+        f"{PROTOCOL}, Checkpoint Coordination",
         state_rules.read_resumes,
         "Put the cursor of the last record before the checkpoint into it, and go on from `last_value`.",
     ),
@@ -154,8 +102,8 @@ RAPIDBYTE_RULES = (
         "last_state_resumes",
         "states",
         "A run that resumes from the last checkpoint brings nothing again beyond the boundary.",
-        _CURSORS,
-        f"{_PROTOCOL}, Checkpoint Coordination",
+        CURSORS,
+        f"{PROTOCOL}, Checkpoint Coordination",
         state_rules.read_resumes_at_the_end,
         "Put the cursor of the last record before the checkpoint into it, and go on from `last_value`.",
     ),
@@ -163,8 +111,8 @@ RAPIDBYTE_RULES = (
         "cancel_resumes",
         "cancelling",
         "A run that was cancelled goes on from its last checkpoint, without loss or repeat beyond the boundary.",
-        _CURSORS,
-        f"{_PROTOCOL}, Checkpoint Coordination",
+        CURSORS,
+        f"{PROTOCOL}, Checkpoint Coordination",
         state_rules.cancelled_read_resumes,
         "Emit the batches before the checkpoint that covers them.",
     ),
@@ -173,7 +121,7 @@ RAPIDBYTE_RULES = (
         "security",
         "No secret of the config is in batches, logs, metrics or errors.",
         "",
-        _HOST,
+        HOST,
         secret_rules.secrets_are_not_written,
         "Mask secrets before you log requests, URLs and configs.",
     ),

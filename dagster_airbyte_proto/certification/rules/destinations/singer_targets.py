@@ -3,12 +3,16 @@
 from dagster_airbyte_proto.certification.rule import Rule
 from dagster_airbyte_proto.certification.rules import check_rules, spec_rules
 from dagster_airbyte_proto.certification.rules.destinations import echo_rules, host_rules, write_rules
+from dagster_airbyte_proto.certification.rules.singer_rules import (
+    EXIT_CODES,
+    SDK,
+    SETTINGS_RULES,
+    SPECIFICATION,
+    bad_config_rules,
+)
 from dagster_airbyte_proto.certification.writes.write_evidence import DestinationEvidence
 
-_SPECIFICATION = "Singer specification 0.3.0"
 _GUIDE = "Singer's guide, Developing a Target"
-_SDK = "Meltano's Singer SDK"
-_EXIT_CODES = "A streamer exits with a zero exit code on success, non-zero on failure."
 _STATES = (
     "Write State messages to stdout once all data that appeared in the stream before the State message has been "
     "processed by the Target."
@@ -24,61 +28,27 @@ SINGER_TARGET_RULES: tuple[Rule[DestinationEvidence], ...] = (
         "spec",
         "`--about --format=json` or `--help` says which flags the target takes.",
         "",
-        _SDK,
+        SDK,
         spec_rules.spec_is_answered,
         "Name the flags in the usage text, or build the target on the SDK.",
     ),
-    Rule(
-        "about_valid",
-        "spec",
-        "The settings in `--about` are a valid JSON schema of an object.",
-        "it must be JSON-encoded and the root of the configuration must be an object.",
-        f"{_SPECIFICATION}, Config",
-        spec_rules.spec_is_a_schema,
-        "Validate `config_jsonschema` against JSON Schema draft 7.",
-    ),
-    Rule(
-        "about_secrets_marked",
-        "spec",
-        "Settings that hold secrets are marked `secret`, so that hosts can mask them.",
-        "",
-        _SDK,
-        spec_rules.secrets_are_marked,
-        "Add `secret=True` to each of them.",
-    ),
+    *SETTINGS_RULES,
     Rule(
         "check_succeeds",
         "check",
         "A run without input, which is a target's only check, succeeds on a config that works.",
-        _EXIT_CODES,
-        f"{_SPECIFICATION}, Output",
+        EXIT_CODES,
+        f"{SPECIFICATION}, Output",
         check_rules.check_succeeds,
         "Is the connection's config right? If it is, mend what the target does before its first line.",
     ),
-    Rule(
-        "check_refuses",
-        "check",
-        "The same fails on a bad config.",
-        _EXIT_CODES,
-        f"{_SPECIFICATION}, Output",
-        check_rules.check_refuses_bad_configs,
-        "Validate the config before anything else, and end with an exit code other than 0.",
-    ),
-    Rule(
-        "check_ends",
-        "check",
-        "The same ends in time on a bad config.",
-        _EXIT_CODES,
-        f"{_SPECIFICATION}, Output",
-        check_rules.check_ends,
-        "Set timeouts on what the target connects to, and limit its retries.",
-    ),
+    *bad_config_rules("target"),
     Rule(
         "write_ends",
         "rows",
         "The target ends by itself after the end of its input, with exit code 0.",
-        _EXIT_CODES,
-        f"{_SPECIFICATION}, Output",
+        EXIT_CODES,
+        f"{SPECIFICATION}, Output",
         write_rules.write_ends,
         "Look at the samples and the target's log.",
     ),
@@ -86,8 +56,8 @@ SINGER_TARGET_RULES: tuple[Rule[DestinationEvidence], ...] = (
         "empty_input_ends",
         "rows",
         "A schema without records is written well too, and no state comes back.",
-        _EXIT_CODES,
-        f"{_SPECIFICATION}, Output",
+        EXIT_CODES,
+        f"{SPECIFICATION}, Output",
         write_rules.empty_write_ends,
         "A stream without new rows is no error.",
     ),
@@ -96,7 +66,7 @@ SINGER_TARGET_RULES: tuple[Rule[DestinationEvidence], ...] = (
         "rows",
         "Every line of stdout is a state.",
         "Logs and other information can be emitted to stderr for aiding debugging.",
-        f"{_SPECIFICATION}, Output",
+        f"{SPECIFICATION}, Output",
         write_rules.lines_are_messages,
         "Write logs to stderr.",
     ),
