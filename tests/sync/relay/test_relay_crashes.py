@@ -12,7 +12,7 @@ from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.relay.relayed_shop import RelayedShop
-from tests.sync.relay.test_resend import check_end, rows_of, shop_that_takes, take
+from tests.sync.relay.test_resend import check_end, have_rejected, shop_that_takes
 
 _KILLED = -9
 _SYNC_POINTS = ("run.begun", "stage.file_closed", "load.staged", "load.announced", "load.committed", "load.promoted")
@@ -84,11 +84,7 @@ def test_rejected_records_that_are_sent_again_are_neither_lost_nor_acknowledged_
     records = kills = 0
     for kill in _RESEND_POINTS:
         records += 12
-        names = [f"longer {number}" for number in range(records)]
-        take(shop, 5)
-        shop.sync_of(rows_of(*names))
-        take(shop, 20)
-        shop.offer(rows_of(*names))
+        have_rejected(shop, records)
         kills += server.sync(shop, kill, retries_rejected=True) == _KILLED
         check_end(shop, records, f"killed at {kill}")
     assert kills >= len(_RESEND_POINTS) - 1  # A second position is noted only if it comes half a second later.

@@ -273,11 +273,7 @@ def test_where_the_store_fails_nothing_is_lost_and_nothing_acknowledged_is_sent_
     fired, records = 0, 0
     for call in _CALLS:
         records += 7
-        names = [f"longer {number}" for number in range(records)]
-        take(shop, 5)
-        shop.sync_of(rows_of(*names))
-        take(shop, 20)
-        shop.offer(rows_of(*names))
+        have_rejected(shop, records)
         faults = CallFaults({(call, 1): fault})
         settings = Settings.load(shop.home, shop.home / "settings.yaml")
         with Engine(settings, store=with_faults(shop.store, faults)) as engine, suppress(ProtoError):
@@ -285,6 +281,15 @@ def test_where_the_store_fails_nothing_is_lost_and_nothing_acknowledged_is_sent_
         fired += len(faults.fired)
         check_end(shop, records, f"{call} failed {fault} its effect")
     assert fired == len(_CALLS)
+
+
+def have_rejected(shop: RelayedShop, records: int) -> None:
+    """Has the newest of so many records rejected, and then a destination that takes them all."""
+    names = [f"longer {number}" for number in range(records)]
+    take(shop, 5)
+    shop.sync_of(rows_of(*names))
+    take(shop, 20)
+    shop.offer(rows_of(*names))
 
 
 def check_end(shop: RelayedShop, records: int, where: str) -> None:
