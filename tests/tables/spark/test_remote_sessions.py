@@ -1,6 +1,7 @@
 """Sessions of Spark Connect are refused where a JVM is needed, before a connector starts. No server runs here."""
 
 import json
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -165,7 +166,9 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_token(url: str, token:
 
 
 @pytest.mark.parametrize(("code", "is_forgotten"), [("UNAUTHENTICATED", True), ("PERMISSION_DENIED", False)])
-def test_what_a_server_refuses_is_named_by_its_own_words(code: str, is_forgotten: bool) -> None:
+def test_what_a_server_refuses_is_named_by_its_own_words(
+    monkeypatch: pytest.MonkeyPatch, code: str, is_forgotten: bool
+) -> None:
     """A session of the user's goes with its token alone, and not because it may not read a setting."""
     if not is_possible():
         pytest.skip("the client of Spark Connect is not installed (extra: connect)")
@@ -183,6 +186,9 @@ def test_what_a_server_refuses_is_named_by_its_own_words(code: str, is_forgotten
     server = grpc.server(ThreadPoolExecutor(2), handlers=[Refusing()])
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
+    # Another test of this process may have left its session: pyspark would give that one to whoever wants one.
+    monkeypatch.setattr(RemoteSparkSession, "_default_session", None)
+    monkeypatch.setattr(RemoteSparkSession, "_active_session", threading.local())
     session: Any = RemoteSparkSession.builder.remote(f"sc://127.0.0.1:{port}").create()
     try:
         with pytest.raises(ConfigError) as refused:
