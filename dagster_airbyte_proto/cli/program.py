@@ -3,14 +3,15 @@
 import click
 
 from dagster_airbyte_proto.cli.call import common_options
-from dagster_airbyte_proto.cli.help_pages import CommandGroup
+from dagster_airbyte_proto.cli.help_pages import ProgramGroup
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=ProgramGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="dagster_airbyte_proto", prog_name="airbyte-proto", message="%(prog)s %(version)s")
 @common_options
 def program() -> None:
-    """Runs Airbyte connectors and loads their records into Spark tables, each exactly once.
+    """Runs connectors of Airbyte, Singer, Syncmaven and Rapidbyte: loads their records into Spark tables, each exactly
+    once, and sends rows of tables to destinations.
 
     C is a connection file; commands for state and loads also accept a connection's name. Exit codes: 0 all streams
     complete, 1 something failed, 2 your config or usage, 130 cancelled.

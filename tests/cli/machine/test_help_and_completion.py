@@ -12,6 +12,7 @@ import pytest
 
 import dagster_airbyte_proto.cli.main  # registers the commands  # noqa: F401
 from dagster_airbyte_proto.cli.examples import EXAMPLES
+from dagster_airbyte_proto.cli.help_pages import TASKS
 from dagster_airbyte_proto.cli.program import program
 from tests.cli.conftest import USERS, Place
 
@@ -69,7 +70,11 @@ def test_no_help_is_cut_off(place: Place, words: list[str], columns: str, monkey
     for command in group.commands.values():
         first = re.split(r"\n\n|(?<=\.)\s", str(command.help))[0]
         assert " ".join(first.split()).removesuffix(".") in shown
-    assert "..." not in shown.partition("Commands:")[2]
+    assert "..." not in shown.partition(" -h, --help ")[2]
+
+
+def test_the_help_of_the_program_lists_each_command_under_one_task() -> None:
+    assert sorted(name for names in TASKS.values() for name in names) == sorted(program.commands)
 
 
 def test_the_version_is_an_option_too(place: Place) -> None:
