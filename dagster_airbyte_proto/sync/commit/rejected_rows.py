@@ -17,6 +17,7 @@ from dagster_airbyte_proto.model import PlannedStream, SchemaPolicy, StreamId, T
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.staging.files.open_part import SourceRejection
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
+from dagster_airbyte_proto.staging.files.rejections_file import storable_rejections
 from dagster_airbyte_proto.staging.files.staging_folder import (
     StagingFolder,
     create_folder,
@@ -77,14 +78,13 @@ class RejectedRows:
         return target
 
     def _rows(self, planned: PlannedStream, rejected: Sequence[SourceRejection], load_id: str) -> pa.RecordBatch:
-        # A record has all fields, also those that the table must not have, or only as hashes.
-        is_shown = planned.shaping is None
+        stored = storable_rejections(planned, rejected)
         columns = {
-            "_reason": [each.reason for each in rejected],
-            "_row": [each.record if is_shown else None for each in rejected],
-            _PARTITION: [self._partition or None] * len(rejected),
-            LOAD_ID: [load_id] * len(rejected),
-            "_rejected_at": [each.at_microseconds for each in rejected],
+            "_reason": [each.reason for each in stored],
+            "_row": [each.record for each in stored],
+            _PARTITION: [self._partition or None] * len(stored),
+            LOAD_ID: [load_id] * len(stored),
+            "_rejected_at": [each.at_microseconds for each in stored],
         }
         return pa.RecordBatch.from_pydict(columns, schema=_SCHEMA)
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.everyday(
-    "test_they_are_counted_and_in_their_table", "test_a_relay_keeps_them_with_their_loads"
+    "test_they_are_counted_and_in_their_table",
+    "test_what_a_table_must_not_have_the_table_of_rejected_records_has_not_either[sql]",
+    "test_a_relay_keeps_them_with_their_loads",
 )
 
 _SCRIPT = (
@@ -40,8 +42,12 @@ def _connect(place: Place, script: str = _SCRIPT, stream: dict[str, Any] | None 
     return file
 
 
+def _tables(place: Place) -> FolderTables:
+    return FolderTables(place.folder / ".airbyte-proto" / "warehouse")
+
+
 def _rejected(place: Place) -> list[tuple[str, str | None]]:
-    rows = FolderTables(place.folder / ".airbyte-proto" / "warehouse").rows(TableName("_rejected", "shop__users"))
+    rows = _tables(place).rows(TableName("_rejected", "shop__users"))
     return sorted((row["_reason"], row["_row"]) for row in rows.to_pylist())
 
 
@@ -97,9 +103,34 @@ def test_of_a_stream_that_fails_only_those_before_its_state_are_there(place: Pla
     assert _rejected(place) == [("data: before", "{}")]
 
 
-def test_of_a_shaped_stream_only_the_reasons_are_kept(place: Place) -> None:
-    place.json("sync", _connect(place, stream={"select": ["id"]}))
-    assert _rejected(place) == [("data: bad", None)]
+_RULE = {"transforms": [{"validate": [{"assert_range": {"id": {"min": 1}}}]}]}
+
+
+@pytest.mark.parametrize(
+    ("stream", "written"),
+    [
+        ({"select": ["id"]}, {}),
+        ({"hash": ["name"]}, {"hash_key": "${env:SHOP_HASH_KEY}"}),
+        ({"schema_policy": "discard_column"}, {}),
+        ({}, {"transforms": [{"sql": "SELECT id, md5(name) AS name FROM input"}]}),
+        ({}, _RULE),
+    ],
+    ids=["select", "hash", "discard_column", "sql", "validate"],
+)
+def test_what_a_table_must_not_have_the_table_of_rejected_records_has_not_either(
+    place: Place, stream: dict[str, Any], written: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_HASH_KEY", "a-key-of-the-shop")
+    record = '{"id":8,"name":"hunter22","later":"hunter23","odd":1}'
+    script = f"ipc first;dlq users {record} bad data;dlq users nothing odd data;{checkpoint(3)}"
+    users = place.json("sync", _connect(place, script, stream, **written))["streams"]["users"]
+    assert (users["committed"], users["rejected"]) == (3, 2)
+    assert _rejected(place) == [
+        ("data: bad (its record is left out: id, name and 2 fields that the stream does not declare)", None),
+        ("data: odd (its record is left out: no JSON object)", None),
+    ]
+    tables = place.folder / ".airbyte-proto" / "warehouse" / "_rejected"
+    assert not any(b"hunter2" in file.read_bytes() for file in tables.rglob("*") if file.is_file())
 
 
 def test_where_their_table_refuses_them_the_sync_warns_and_goes_on(place: Place) -> None:
@@ -126,19 +157,16 @@ def test_a_relay_keeps_them_with_their_loads(place: Place) -> None:
     assert _kept(place, file) == [("data: bad", '{"id":8}')]
 
 
-_RULE = {"transforms": [{"validate": [{"assert_range": {"id": {"min": 1}}}]}]}
-
-
 @pytest.mark.parametrize(("stream", "written"), [({"select": ["id"]}, {}), ({}, _RULE)])
 def test_of_a_shaped_or_transformed_stream_a_relay_keeps_the_reasons_alone(
     place: Place, stream: dict[str, Any], written: dict[str, Any]
 ) -> None:
     # Without a row, too.
-    script = f"dlq users {{}} bad data;{checkpoint(1)}"
+    script = f'dlq users {{"id":8}} bad data;{checkpoint(1)}'
     file = _connect(place, script, to=to_component(place), stream=stream, **written)
     users = place.json("sync", file)["streams"]["users"]
     assert (users["emitted"], users["rejected"], users["state"]["id"]) == (1, 1, 1)
-    assert _kept(place, file) == [("data: bad", None)]
+    assert _kept(place, file) == [("data: bad (its record is left out: id)", None)]
 
 
 @pytest.mark.parametrize("point", ["push.sealed:1", "load.committed:1", "load.promoted:1"])
