@@ -18,6 +18,9 @@ A table that refuses fails only its own stream, unless a state is shared (GLOBAL
 its part. Then the load stays announced: the state may not move before the rest has landed too. Where all tables refuse,
 nothing has landed, and no state moves. A stream that is read whole shares no state: it is read from its beginning.
 
+The records that the source of a stream rejected are a part of their own, of a table of their own. It is committed once
+the rows of the stream have landed: those of a part that is refused come again, and the rejected records with them.
+
 An error is not a refusal. Where nobody can tell whether a part has landed, its load stays announced and CommitUnknown
 ends the sync. The next run reads the table's log first: only a log that was read and lacks the load says that it has
 not landed (`TableWriter.find_load`).
@@ -50,6 +53,7 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file, remove_orphan_files
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
+from dagster_airbyte_proto.sync.commit.rejected_rows import rejected_stream
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunTelemetry
 from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
 
@@ -172,7 +176,7 @@ class Committer:
                 silent.add(part.stream)
                 return None
 
-        outcome = self._commit_tables(load, commit_if_readable)
+        outcome = self._commit_tables(load, commit_if_readable, silent if resolution.as_landed else ())
         if not silent:
             raise ConfigError(
                 f"resolving load {load.load_id}",
@@ -243,22 +247,37 @@ class Committer:
         with self._telemetry.commit(load, part):
             return commit()
 
-    def _commit_tables(self, load: Load, commit: "_CommitPart") -> LoadOutcome:
-        tables = self._tables() if load.parts else None
-        attempts = {
-            # Each thread gets a copy of the context: spans nest by it.
-            part.stream: self._pool.submit(
-                copy_context().run, self._traced, load, part, partial(commit, tables, load, part)
-            )
-            for part in load.parts
-            if tables
-        }
-        committed, refused = _wait_for_tables(attempts)
+    def _commit_tables(
+        self, load: Load, commit: "_CommitPart", counted_as_landed: Collection[StreamId] = ()
+    ) -> LoadOutcome:
+        """Commits the parts: what a source rejected behind the rows of its stream, and not without them."""
+        rows_of_rejected = {rejected_stream(part.stream): part.stream for part in load.parts}
+        committed, refused = self._commit_parts(
+            load, [part for part in load.parts if part.stream not in rows_of_rejected], commit
+        )
+        landed = {*(each.stream for each in committed), *counted_as_landed}
+        rejected = [part for part in load.parts if rows_of_rejected.get(part.stream) in landed]
+        more_committed, more_refused = self._commit_parts(load, rejected, commit)
+        committed, refused = (*committed, *more_committed), {**refused, **more_refused}
         reach("load.committed")
         sharing = _sharing_state(load)
         if not sharing.isdisjoint(refused) and not sharing.isdisjoint(each.stream for each in committed):
             raise _partly_landed_error(load, {stream: refused[stream] for stream in refused if stream in sharing})
         return LoadOutcome(load, committed, _states_without(load, refused), refused)
+
+    def _commit_parts(
+        self, load: Load, parts: Sequence[StagedRows], commit: "_CommitPart"
+    ) -> tuple[tuple[CommittedRows, ...], dict[StreamId, TableError]]:
+        tables = self._tables() if parts else None
+        attempts = {
+            # Each thread gets a copy of the context: spans nest by it.
+            part.stream: self._pool.submit(
+                copy_context().run, self._traced, load, part, partial(commit, tables, load, part)
+            )
+            for part in parts
+            if tables
+        }
+        return _wait_for_tables(attempts)
 
 
 _CommitPart = Callable[[TableWriter, Load, StagedRows], CommittedRows | None]

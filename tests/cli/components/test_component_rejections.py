@@ -2,15 +2,24 @@
 relay the state store has them."""
 
 import json
+import shutil
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.report import SyncReport
+from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing import crash_points
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.cli.components.test_component_relays import to_component
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.everyday(
     "test_they_are_counted_and_in_their_table",
     "test_what_a_table_must_not_have_the_table_of_rejected_records_has_not_either[sql]",
+    "test_where_the_rows_around_them_do_not_land_they_come_again_and_are_there_once[refused]",
     "test_a_relay_keeps_them_with_their_loads",
 )
 
@@ -143,6 +153,37 @@ def test_where_their_table_refuses_them_the_sync_warns_and_goes_on(place: Place)
     assert report["streams"]["users"]["rejections"] == {"rejected by the connector: data": 1}
     [warning] = [each for each in report["warnings"] if "rejected records" in each]
     assert warning.startswith("the rejected records of stream users are in no table: ")
+
+
+@pytest.mark.parametrize("fault", [CallFault.BEFORE, CallFault.AFTER], ids=["refused", "unknown"])
+def test_where_the_rows_around_them_do_not_land_they_come_again_and_are_there_once(
+    place: Place, fault: CallFault
+) -> None:
+    file = _connect(place, f'!ipc first;!dlq users {{"id":8}} bad data;!{checkpoint(3)}')
+    users = _sync_with(file, {("commit shop.users", 1): fault}).streams["users"]
+    assert (users.committed, users.rejected, users.unknown) == ((0, 4, 0) if fault is CallFault.BEFORE else (0, 1, 3))
+    assert place.json("sync", file)["status"] == "complete"
+    assert (_rejected(place), table(place, "users")) == ([("data: bad", '{"id":8}')], rows_of(1, 2, 3))
+
+
+@pytest.mark.parametrize("word", ["landed", "lost"])
+def test_the_word_of_a_person_about_the_rows_counts_for_them_too(place: Place, word: str) -> None:
+    file = _connect(place, f'!ipc first;!dlq users {{"id":8}} bad data;!{checkpoint(3)}')
+    _sync_with(file, {("commit shop.users", 1): CallFault.AFTER})
+    shutil.rmtree(_tables(place).folder(TableName("shop", "users")))
+    [load] = [each for each in place.json("loads", "list", file)["loads"] if each["status"] == "announced"]
+    assert place.run("loads", "resolve", load["load_id"], "--as", word).code == 0
+    assert len(_rejected(place)) == (word == "landed")
+    assert place.json("sync", file, *(["--refresh"] if word == "landed" else []))["status"] == "complete"
+    # A refresh has a generation of its own.
+    assert _rejected(place) == [("data: bad", '{"id":8}')] * (2 if word == "landed" else 1)
+
+
+def _sync_with(file: str, faults: Mapping[tuple[str, int | str], CallFault]) -> SyncReport:
+    home = Path(".airbyte-proto")
+    tables = with_faults(FolderTables(home / "warehouse"), CallFaults(faults))
+    with Engine(Settings.load(home, Path("airbyte-proto.yaml")), tables=tables) as engine:
+        return sync_connection(engine, Connection.from_file(file), SyncRequest())
 
 
 def test_a_relay_keeps_them_with_their_loads(place: Place) -> None:
