@@ -128,7 +128,7 @@ def _depended_on(store: StateStore, run: StreamRun, landed: LandedTable | None) 
         return landed
     if landed.is_covered:
         return None
-    appends_all = run.planned.read is ReadMode.INCREMENTAL and run.planned.write is WriteMode.APPEND
+    appends_all = run.planned.read is ReadMode.INCREMENTAL and _adds_rows(run.planned)
     was_replaced = landed.write in REPLACING
     return landed if (was_replaced and appends_all) or _leaves_deleted(store, run.planned, landed) else None
 
@@ -140,6 +140,12 @@ def _leaves_deleted(store: StateStore, planned: PlannedStream, landed: LandedTab
     logged = store.load(landed.load_id) if sends_changes(planned) else None
     parts = logged.load.parts if logged is not None else ()
     return any(part.read_whole and not _keeps_all(part) for part in parts if part.stream == planned.id)
+
+
+def _adds_rows(planned: PlannedStream) -> bool:
+    """True if a row that is sent again is there twice. Rows for a destination are staged so by any mode but one."""
+    is_by_key = planned.relay is not None and planned.relay.mode is PushMode.UPSERT
+    return planned.write is WriteMode.APPEND and not is_by_key
 
 
 def _keeps_all(part: StagedRows) -> bool:

@@ -1,4 +1,4 @@
-"""A relay in which any call of the store fails, before its effect or after it.
+"""A relay in which a call of the store fails, before its effect or after it, or a load does, or the source is poor.
 
 No record is skipped, no state is ahead of the destination, and nothing that was acknowledged is sent again.
 """
@@ -17,6 +17,7 @@ from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from tests.sync.relay.relayed_shop import RelayedShop
+from tests.sync.shop import REFRESH
 
 _CALLS = (
     "begin_run", "note_folders", "announce", "seal_plan", "begin_delivery", "announce_rows", "acknowledge_rows",
@@ -60,6 +61,21 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
         assert shop.positions() == {"users": records, "orders": turn}, where
         assert proved.isdisjoint(shop.ids("users")[had:]), where
     assert fired > len(_CALLS)
+
+
+@pytest.mark.parametrize("write", ["append", "append_dedup"])
+def test_a_source_without_checkpoints_is_read_on_after_a_refresh_where_rows_have_a_key(
+    quick_folder: Path, write: str
+) -> None:
+    shop = RelayedShop(quick_folder, write=write, max_bytes=1 << 20)
+    offer = {"streams": {"users": {"records": 3}}, "state": "none"}
+    shop.sync_of(offer)
+    assert shop.sync_of(offer, REFRESH).status is SyncStatus.COMPLETE
+    users = shop.sync_of(offer).streams["users"]
+    if write == "append":  # They would be there twice.
+        assert "moved no state, so the connector sends its rows again" in (users.error or "")
+    else:
+        assert (users.status, users.error, users.committed) == (SyncStatus.COMPLETE, None, 3)
 
 
 def _settings(shop: RelayedShop) -> Settings:
