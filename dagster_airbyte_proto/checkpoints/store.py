@@ -277,7 +277,8 @@ class StateStore(Protocol):
         ...
 
     def referenced_files(self, connection: str, run_id: str) -> frozenset[str]:
-        """The paths of the files in the run's loads. A sweep must leave them."""
+        """The paths of the files in the run's loads. A sweep must leave them. Those that were staged for a destination
+        are needed until their load has ended."""
         ...
 
     def announce(self, lease: Lease, load: Load, *, partition: str = "") -> None:

@@ -24,6 +24,9 @@ from dagster_airbyte_proto.model import (
     WriteMode,
 )
 
+RELAY_ID_PREFIX = "relay "
+"""The start of the identity that a destination has in the place of a table. No table has one that starts so."""
+
 
 class FileContent(StrEnum):
     ROWS = "rows"
@@ -144,6 +147,11 @@ class StagedRows(msgspec.Struct, frozen=True):
     relayed_as: str = ""
     relay_mode: PushMode | None = None
     resends: Mapping[str, tuple[int, ...]] = {}
+
+    @property
+    def is_relayed(self) -> bool:
+        """True if the part goes to a destination, and not to a table."""
+        return self.table_id.startswith(RELAY_ID_PREFIX)
 
     @property
     def is_shown(self) -> bool:

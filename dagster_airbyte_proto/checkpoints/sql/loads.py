@@ -94,8 +94,16 @@ def announced_loads(tx: Connection, connection: str, partition: str | None) -> l
 
 def referenced_files(tx: Connection, connection: str, run_id: str) -> frozenset[str]:
     of_run = loads.c.connection == connection, loads.c.run_id == run_id
-    bodies = tx.scalars(select(loads.c.body).where(*of_run))
-    return frozenset(file.path for body in bodies for part in load_from_json(body).parts for file in part.files)
+    found = tx.execute(select(loads.c.status, loads.c.body).where(*of_run)).all()
+    # Nothing of a destination's refers to a file that was staged for it. A table may have the files of a load that it
+    # seemed to refuse, or that a person called lost.
+    return frozenset(
+        file.path
+        for status, body in found
+        for part in load_from_json(body).parts
+        if status == LoadStatus.ANNOUNCED or not part.is_relayed
+        for file in part.files
+    )
 
 
 def prune(tx: Connection, connection: str, before: datetime) -> None:

@@ -8,7 +8,6 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.lease import NO_WAIT, LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.relay.kept_rejections import RejectionKeeping
-from dagster_airbyte_proto.sync.relay.relay_tables import is_relayed
 from dagster_airbyte_proto.sync.run_log import new_run_id
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def resolve_load(engine: "Engine", load_id: str, resolution: Resolution, waiting
         Committer(engine.store, lambda: engine.tables, renewal.lease) as committer,
     ):
         load = _announced(engine.store, load_id).load
-        if resolution.as_landed and any(is_relayed(part) for part in load.parts):
+        if resolution.as_landed and any(part.is_relayed for part in load.parts):
             RejectionKeeping(engine.store, renewal.lease, waiting.notify).keep_all(load)
         committer.resolve(load, resolution)
     entry = engine.store.load(load_id)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
 from dagster_airbyte_proto.sync.preparation import PreparedSync
-from dagster_airbyte_proto.sync.relay.relay_tables import is_relayed
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.stream_run import stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
@@ -14,7 +13,7 @@ from dagster_airbyte_proto.sync.sync_context import SyncContext
 def committed_streams(context: SyncContext, plan: SyncPlan, prepared: PreparedSync) -> Iterator[CommittedStream]:
     """The complete streams, with the state that is about to be saved. Their last load has landed."""
     last = prepared.loader.last_landed
-    parts = {part.stream: part for part in last.load.parts if not is_relayed(part)} if last else {}
+    parts = {part.stream: part for part in last.load.parts if not part.is_relayed} if last else {}
     for stream, run in prepared.runs.items():
         if run.status is SyncStatus.COMPLETE:
             yield CommittedStream(

@@ -8,7 +8,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destination
-from dagster_airbyte_proto.sync.relay.relay_tables import RelayTables, is_relayed
+from dagster_airbyte_proto.sync.relay.relay_tables import RelayTables
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole
@@ -17,7 +17,7 @@ from dagster_airbyte_proto.sync.state_server.component_values import ComponentRo
 def check_needs_no_destination(store: StateStore, connection: str) -> None:
     """Raises ConfigError if the connection has an announced load that goes to a destination."""
     for load in store.announced_loads(connection):
-        if any(is_relayed(part) for part in load.parts):
+        if any(part.is_relayed for part in load.parts):
             raise ConfigError(
                 f"recovering connection {connection}",
                 f"load {load.load_id} goes to a destination, which only a sync reaches",

@@ -30,7 +30,7 @@ from dagster_airbyte_proto.errors import (
     StagingError,
     TableError,
 )
-from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
+from dagster_airbyte_proto.loads.load import RELAY_ID_PREFIX, CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
@@ -50,7 +50,6 @@ RELAY_ABILITIES = Abilities(
 )
 _REJECTED = "refused by the destination, which does not say which row"
 _KEPT_STILL = "Records that were not acknowledged are still kept: `sync --retry-rejected` sends them again."
-_ID_PREFIX = "relay "
 _GENERATIONS_OF_A_RUN = 1000
 _FORM_FILE = "record_form.json"
 
@@ -96,7 +95,7 @@ class RelayTables:
                 return self._deliver(load_id, part)
             except TableError as error:
                 if part.resends:  # It is given up, and the store has its records.
-                    _remove_files(part)
+                    remove_staged_files(part)
                     if load_id in self._of_earlier_runs:  # No report of this run has the error.
                         self._context.destination.warn(f"{part.stream}: {error}")
                 raise
@@ -104,7 +103,7 @@ class RelayTables:
     def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
         self._of_earlier_runs.add(load_id)
         doing = f"looking for load {load_id} of connection {part.connection}"
-        if not is_relayed(part):
+        if not part.is_relayed:
             raise TableError(doing, "it was staged for a table, and the connection has a destination now (`to`)")
         delivery = self._delivery(load_id, part)
         if delivery is None:
@@ -198,7 +197,7 @@ class RelayTables:
         reasons = dict(rejected)
         for row in self._keeping.keep(part, delivery.plan):
             reasons[row.reason] = reasons.get(row.reason, 0) + 1
-        _remove_files(part)
+        remove_staged_files(part)
         found = {reason: rows for reason, rows in reasons.items() if rows}
         return CommittedRows(part.stream, delivery.plan.plan_id, was_there, rejected=found)
 
@@ -213,15 +212,11 @@ class RelayTables:
         return self._folder / folder_name(name.namespace) / folder_name(name.name)
 
 
-def _remove_files(part: StagedRows) -> None:
+def remove_staged_files(part: StagedRows) -> None:
+    """Removes the files of a part that is delivered, or will not be."""
     for file in part.files:
         with suppress(OSError):  # What stays of them is an orphan, which the next run removes.
             Path(file.path).unlink(missing_ok=True)
-
-
-def is_relayed(part: StagedRows) -> bool:
-    """True if the part goes to a destination, and not to a table."""
-    return part.table_id.startswith(_ID_PREFIX)
 
 
 def _unknown_error(doing: str, delivery: Delivery, found: str) -> CommitUnknown:
@@ -261,4 +256,4 @@ def _identity(connector: Connector) -> str:
         program = launch.package.rpartition("@")[0]
     elif isinstance(launch, LocalLaunch):
         program = " ".join(launch.command)
-    return f"{_ID_PREFIX}{connector.protocol} {launch.kind} {program}".strip()
+    return f"{RELAY_ID_PREFIX}{connector.protocol} {launch.kind} {program}".strip()

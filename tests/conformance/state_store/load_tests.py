@@ -2,11 +2,13 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding, Resolution
 from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, StateStore
 from dagster_airbyte_proto.errors import InternalError
+from dagster_airbyte_proto.loads.load import Load
 from dagster_airbyte_proto.model import State, StateScope
 from tests.conformance.state_store.fixtures import (
     LOST,
@@ -123,6 +125,16 @@ class LoadTests(StoreFixtures):
         store.announce(lease, load_of("of another run", run_id="run-2", paths=("o",)))
         assert store.referenced_files("shop", "run-1") == {"d1", "d2", "a", "x"}
 
+    def test_a_sweep_may_take_the_files_of_an_ended_load_that_went_to_a_destination(
+        self, store: StateStore, lease: Lease
+    ) -> None:
+        loads = [_relayed(load_of(load_id, paths=(load_id,))) for load_id in ("given up", "lost", "announced")]
+        for load in loads:
+            store.announce(lease, load)
+        store.promote(lease, loads[0], [], [])
+        store.resolve(lease, loads[1], [], [], LOST)
+        assert store.referenced_files("shop", "run-1") == {"announced"}
+
     def test_the_history_tells_a_recovered_load_from_a_synced_one(
         self, store: StateStore, lease: Lease, clock: HandClock
     ) -> None:
@@ -132,3 +144,8 @@ class LoadTests(StoreFixtures):
         store.promote(self.taken_over(store, clock, "run-2"), load, load.states, [])
         told = [(change.why, change.who, change.run_id) for change in store.history("shop")]
         assert told == [("recover", "run-2 on host", "run-1"), ("sync", "run-1 on host", "run-1")]
+
+
+def _relayed(load: Load) -> Load:
+    parts = tuple(msgspec.structs.replace(part, table_id="relay airbyte local a program") for part in load.parts)
+    return msgspec.structs.replace(load, parts=parts)

@@ -63,6 +63,16 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
     assert fired > len(_CALLS)
 
 
+def test_the_files_of_a_load_that_was_given_up_go_with_the_next_run(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
+    shop.to |= {"dies_after": 3, "once": str(quick_folder / "once")}
+    assert shop.sync_of({"streams": {"users": {"records": 9}}}).streams["users"].rejected == 9
+    assert not shop.store.announced_loads("shop")
+    staged = {*(shop.home / "staging").rglob("*.parquet")}
+    assert shop.sync().status is SyncStatus.COMPLETE
+    assert staged and not any((shop.home / "staging").rglob("*.parquet"))
+
+
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 def test_a_source_without_checkpoints_is_read_on_after_a_refresh_where_rows_have_a_key(
     quick_folder: Path, write: str
