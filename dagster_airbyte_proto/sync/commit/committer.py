@@ -188,16 +188,18 @@ class Committer:
         self._store.resolve(self._lease, load, outcome.moved, outcome.committed, resolution)
         return outcome
 
-    def recover(self) -> list[LoadOutcome]:
+    def recover(self, waits: Callable[[Load], bool] = lambda _: False) -> list[LoadOutcome]:
         """Commits and promotes the loads that earlier runs announced, then removes the files of loads not announced.
 
-        With the lease of a partition, only those of runs of the partition: others may be running.
+        With the lease of a partition, only those of runs of the partition: others may be running. A load that `waits`
+        is left to `recover_load` or `give_up`, and the folders of its run to the next recovery.
         """
         partition = self._lease.partition or None
         announced = self._store.announced_loads(self._lease.connection, partition=partition)
-        outcomes = [self._recover(load) for load in announced]
+        waiting = {load.run_id for load in announced if waits(load)}
+        outcomes = [self.recover_load(load) for load in announced if not waits(load)]
         noted = self._store.unfinished_folders(self._lease)
-        for run_id in dict.fromkeys(run_id for run_id, _ in noted):
+        for run_id in dict.fromkeys(run_id for run_id, _ in noted if run_id not in waiting):
             kept = self._store.referenced_files(self._lease.connection, run_id)
             for folder in (folder for noting_run, folder in noted if noting_run == run_id):
                 remove_orphan_files(folder, kept, self._storage(folder))
@@ -238,10 +240,22 @@ class Committer:
                 folder = StagingFolder.at(place, self._storage(place))
                 remove_file(folder, folder.file(name)[0])
 
-    def _recover(self, load: Load) -> LoadOutcome:
+    def recover_load(self, load: Load) -> LoadOutcome:
+        """Commits and promotes a load that an earlier run announced."""
         reach("recover.begun")
         with self._telemetry.load(load):
             return self.promote(self._commit_tables(load, _find_or_commit))
+
+    def give_up(self, load: Load, refusal: TableError) -> LoadOutcome:
+        """Ends a load that an earlier run announced. Of its parts only those that have landed count."""
+
+        def find_or_refuse(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
+            if (landed := _find(tables, load, part)) is None:
+                raise refusal
+            return landed
+
+        with self._telemetry.load(load):
+            return self.promote(self._commit_tables(load, find_or_refuse))
 
     def _traced(self, load: Load, part: StagedRows, commit: Callable[[], CommittedRows | None]) -> CommittedRows | None:
         with self._telemetry.commit(load, part):

@@ -7,11 +7,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import ResentRecords, SyncStatus
 from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.relay.relayed_shop import RelayedShop, Row
 from tests.sync.relay.test_resend import RETRY, kept_names, rows_of, shop_that_takes, take
+from tests.sync.shop import EVERYTHING
 
 pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
 
@@ -87,6 +89,70 @@ def test_a_load_that_recovery_gives_up_leaves_a_warning_and_no_files(quick_folde
     assert not list((shop.home / "staging").rglob("resend*.parquet"))
 
 
+@pytest.mark.parametrize("retries", [False, True])
+def test_a_column_that_is_hashed_since_goes_in_clear_no_more(
+    quick_folder: Path, retries: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = shop_that_takes(quick_folder, 5)
+    shop.sync_of(rows_of("longer 1", "longer 2"))
+    take(shop, 64)
+    shop.offer(rows_of("longer 1", "longer 2"))
+    _die(shop, "load.announced", retries_rejected=True)
+    _hash_names(shop, monkeypatch)
+    shop.offer(rows_of("longer 1", "longer 2", "new"))
+    report = shop.sync(RETRY if retries else EVERYTHING)
+    assert (report.status, report.streams["users"].committed) == (SyncStatus.COMPLETE, 1), report
+    assert [len(row["name"]) for row in shop.received("users")] == [64]
+    assert "users: 2 rejected records that an earlier run was to send again" in report.warnings[0]
+    assert len(report.warnings) == 1 + retries
+    assert (kept_names(shop), shop.store.announced_loads("shop")) == (["longer 1", "longer 2"], [])
+    assert not list((shop.home / "staging").rglob("resend*.parquet"))
+    shop.modes = {"users": {"write": "append_dedup"}}
+    shop.offer(rows_of("longer 1", "longer 2", "new"))
+    assert "later load of their stream went with another" in shop.sync(RETRY).warnings[0]
+
+
+def test_of_a_column_that_is_hashed_since_nothing_unknown_is_sent_again(
+    quick_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = shop_that_takes(quick_folder, 5, write="append")
+    names = [f"longer {number}" for number in range(12)]
+    shop.sync_of(rows_of(*names))
+    take(shop, 64)
+    shop.to |= {"dies_after": 8, "once": str(quick_folder / "once")}
+    shop.offer(rows_of(*names))
+    with pytest.raises(CommitUnknown, match="5 of 12 rows are acknowledged"):
+        shop.sync(RETRY)
+    had = len(shop.received("users"))
+    _hash_names(shop, monkeypatch)
+    shop.offer(rows_of(*names, "new"))
+    for request in (EVERYTHING, SyncRequest(retries_unknown=True)):
+        with pytest.raises(CommitUnknown, match="with another key, write mode, selection") as unknown:
+            shop.sync(request)
+        assert "--as landed" in (unknown.value.remedy or "") and "--retry-unknown" not in (unknown.value.remedy or "")
+    assert len(shop.received("users")) == had
+    shop.resolve(as_landed=False)
+    assert shop.sync().status is SyncStatus.COMPLETE
+    assert [len(row["name"]) for row in shop.received("users")[had:]] == [64]
+    assert not list((shop.home / "staging").rglob("*.parquet"))
+
+
+def test_a_load_of_another_stream_waits_for_its_own_sync(quick_folder: Path) -> None:
+    shop = shop_that_takes(quick_folder, 5)
+    offer = {"streams": {**rows_of("longer")["streams"], "orders": {"records": 2}}}
+    orders = {"object_name": "orders", "sync_mode": "append_dedup", "json_schema": {"type": "object"}}
+    shop.to["operations"].append(orders)
+    shop.sync_of(offer)
+    take(shop, 20)
+    shop.to["operations"].append(orders)
+    shop.offer(offer)
+    _die(shop, "load.announced", retries_rejected=True)
+    assert shop.sync(SyncRequest(only=["orders"])).recovered_loads == 0
+    assert (shop.received("users"), kept_names(shop)) == ([], ["longer"])
+    assert shop.sync().recovered_loads == 1
+    assert ([row["name"] for row in shop.received("users")], kept_names(shop)) == (["longer"], [])
+
+
 def test_records_that_cannot_be_staged_fail_their_stream_alone(
     quick_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +193,13 @@ def _die(shop: RelayedShop, point: str, *, retries_rejected: bool = False) -> No
         assert server.sync(shop, (point, 1), retries_rejected=retries_rejected) == -signal.SIGKILL
     finally:
         server.close()
+
+
+def _hash_names(shop: RelayedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has names hashed from the next offer on."""
+    monkeypatch.setenv("RELAY_KEY", "a key that is long enough")
+    shop.options["hash_key"] = "${env:RELAY_KEY}"
+    shop.modes = {"users": {**shop.modes["*"], "hash": ["name"]}}
 
 
 def _no_room(*_: object) -> None:
