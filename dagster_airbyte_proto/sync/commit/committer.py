@@ -53,7 +53,7 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file, remove_orphan_files
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
-from dagster_airbyte_proto.sync.commit.rejected_rows import rejected_stream
+from dagster_airbyte_proto.sync.commit.rejected_rows import parts_of_rejected
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunTelemetry
 from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
 
@@ -265,13 +265,12 @@ class Committer:
         self, load: Load, commit: "_CommitPart", counted_as_landed: Collection[StreamId] = ()
     ) -> LoadOutcome:
         """Commits the parts: what a source rejected behind the rows of its stream, and not without them."""
-        rows_of_rejected = {rejected_stream(part.stream): part.stream for part in load.parts}
-        committed, refused = self._commit_parts(
-            load, [part for part in load.parts if part.stream not in rows_of_rejected], commit
-        )
+        of_rejected = parts_of_rejected(load.parts)
+        rows = [part for part in load.parts if part.stream not in of_rejected]
+        committed, refused = self._commit_parts(load, rows, commit)
         landed = {*(each.stream for each in committed), *counted_as_landed}
-        rejected = [part for part in load.parts if rows_of_rejected.get(part.stream) in landed]
-        more_committed, more_refused = self._commit_parts(load, rejected, commit)
+        behind = [part for part in load.parts if of_rejected.get(part.stream) in landed]
+        more_committed, more_refused = self._commit_parts(load, behind, commit)
         committed, refused = (*committed, *more_committed), {**refused, **more_refused}
         reach("load.committed")
         sharing = _sharing_state(load)

@@ -110,3 +110,10 @@ class RejectedRows:
 def rejected_stream(stream: StreamId) -> StreamId:
     """Returns the name under which a load has the rejected records of a stream: no stream of a source is called so."""
     return StreamId.of(str(stream), NAMESPACE)
+
+
+def parts_of_rejected(parts: Sequence[StagedRows]) -> dict[StreamId, StreamId]:
+    """Returns the names of the parts that have rejected records, each with the stream whose rows are around them."""
+    streams = {rejected_stream(part.stream): part.stream for part in parts}
+    names = (part.stream for part in parts if part.table.namespace == NAMESPACE)
+    return {name: streams[name] for name in names if name in streams}
