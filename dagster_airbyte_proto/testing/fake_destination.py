@@ -37,11 +37,15 @@ def main(arguments: list[str]) -> None:
         _say({"name": "fake", "settings": {"type": "object", "properties": {}}, "capabilities": []})
     elif "discover" in arguments:
         config = json.loads(Path(arguments[arguments.index("--config") + 1]).read_text())
-        if "operations" not in config:
+        if "operations" not in config or _is_away(config):
             sys.exit(2)
         _say({"type": "DESTINATION_CATALOG", "destination_catalog": {"operations": config["operations"]}})
     elif "check" in arguments:
-        _say({"type": "CONNECTION_STATUS", "connectionStatus": {"status": "SUCCEEDED"}})
+        config = json.loads(Path(arguments[arguments.index("--config") + 1]).read_text())
+        if config.get("has_no_check"):
+            sys.exit(2)
+        status = {"status": "FAILED", "message": "it is away"} if _is_away(config) else {"status": "SUCCEEDED"}
+        _say({"type": "CONNECTION_STATUS", "connectionStatus": status})
     else:
         config_file = Path(arguments[arguments.index("--config") + 1])
         config = json.loads(config_file.read_text())
@@ -52,6 +56,11 @@ def main(arguments: list[str]) -> None:
         if config.get("shows_catalog"):
             destination.show({"type": "CONFIGURED_STREAM", "stream": stream})
         destination.run(sys.stdin)
+
+
+def _is_away(config: dict[str, Any]) -> bool:
+    """True while there is a file of this name."""
+    return "away" in config and Path(config["away"]).exists()
 
 
 class _Destination:

@@ -63,6 +63,8 @@ class ConfiguredConnector(Generic[AnyConversation]):
         self.notes: list[str] = []
         self.warnings: list[str] = []
         self.metrics = SentMetrics()
+        self.offered: bytes | None = None
+        """The catalog of a destination by which this run goes."""
         log.set_mask(self.mask, self)
 
     @property

@@ -1,7 +1,11 @@
 """The catalog of a destination: the objects that it writes to.
 
-Few Airbyte destinations have one, and no spec says which. So such a destination is asked once for each version and
-config, and no answer is an answer: nothing is checked then. `check` and `discover` ask again.
+Few Airbyte destinations have one, and no spec says which: one without a catalog fails as one does that is away for a
+moment. So a failure is an answer only if the check of the destination succeeds, and then it fails once more. That is
+found out once for each version and config, and nothing is checked then. `check` and `discover` ask again.
+
+Where its check fails too, or the failure is said to pass, nothing is sent: rows would go unchecked to the objects that
+it may have. Without any verdict the run goes on by the last answer, or unchecked, and the next one asks again.
 
 A source gives no answer either if it does not reach what it reads. Where the spec does not say that it is a
 destination, its usage texts tell before a row is sent; the cache keeps that this was found out.
@@ -21,12 +25,14 @@ from dagster_airbyte_proto.protocols.destination import (
     JsonDialect,
     PushedStream,
 )
-from dagster_airbyte_proto.protocols.events import OperationsEvent, UsageEvent
+from dagster_airbyte_proto.protocols.events import CheckEvent, OperationsEvent, UsageEvent
 from dagster_airbyte_proto.sync.connector.config_check import check_config
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.queries import query_connector
 
-_NONE = b'{"operations":[]}'
+_NONE = b'{"operations":[],"is_proved":true}'
+_UNPROVED = b'{"operations":[]}'
+"""What earlier releases kept of any failure. It is no answer."""
 _SHOWN_STREAMS = 3
 _USAGE_SECONDS = 120.0
 
@@ -39,12 +45,21 @@ def offered_operations(
     protocol = destination.protocol
     if protocol.has_catalog is HasCatalog.NEVER:
         return ()
-    cache_key = destination.cache_key
-    message = None if fresh else destination.usable_message(destination.cache.catalog(*cache_key))
+    message = None if fresh else destination.offered or _cached(destination)
     if message is None:
         message = _queried(destination)
-        destination.cache.keep_catalog(*cache_key, message)
+        if message is None:
+            message = _cached(destination) or _UNPROVED
+        else:
+            destination.cache.keep_catalog(*destination.cache_key, message)
+    # One run goes by one answer, and asks once.
+    destination.offered = message
     return protocol.operations(message)
+
+
+def _cached(destination: ConfiguredConnector[DestinationProtocol]) -> bytes | None:
+    message = destination.usable_message(destination.cache.catalog(*destination.cache_key))
+    return None if message == _UNPROVED else message
 
 
 def row_schema_of(
@@ -82,22 +97,68 @@ def check_stream(
             check_config(options, each.options_schema, where=where)
 
 
-def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:
-    invocation = destination.protocol.discover(destination.config.current)
+def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes | None:
+    """The catalog, or that there is none; None if nobody can tell. Raises ConnectorError if a later run may tell."""
     try:
-        found = query_connector(destination.connector, [invocation], OperationsEvent, destination.listener)
+        return _discovered(destination)
     except ConnectorError as error:
         if destination.protocol.has_catalog is HasCatalog.ALWAYS:
             raise
         if _only_reads(destination):
             raise _source_error(destination, "it knows the command `read`, and not `write`") from error
+        first = error
+    try:
+        _check_that_it_is_there(destination, first)
+    except _NoVerdict as error:
+        destination.warn(
+            f"streams are not checked against a catalog that the destination may have, and the next run asks again: it"
+            f" gave none ({first.found}), and does not say whether it is there ({error})"
+        )
+        return None
+    try:
+        return _discovered(destination)
+    except ConnectorError as error:
+        if error.retryable:
+            raise
         destination.note(
             f"streams are not checked against the destination's catalog, for it answers none: {error.found}"
         )
         return _NONE
+
+
+def _discovered(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:
+    invocation = destination.protocol.discover(destination.config.current)
+    found = query_connector(destination.connector, [invocation], OperationsEvent, destination.listener)
     if found.read_streams:
         raise _source_error(destination, f"it lists streams to read ({_first_of(found.read_streams)})")
-    return found.message
+    is_empty = destination.protocol.has_catalog is HasCatalog.SOME and not destination.protocol.operations(
+        found.message
+    )
+    return _NONE if is_empty else found.message
+
+
+class _NoVerdict(Exception):
+    """A destination that does not say whether it is there."""
+
+
+def _check_that_it_is_there(destination: ConfiguredConnector[DestinationProtocol], error: ConnectorError) -> None:
+    """Raises ConnectorError, which a later run may not meet, if the destination is away."""
+    if error.retryable:
+        raise error
+    invocation = destination.protocol.check(destination.config.current)
+    try:
+        verdict = query_connector(destination.connector, [invocation], CheckEvent, destination.listener)
+    except ProtoError as failed:  # A recording has no check.
+        raise _NoVerdict(failed.found) from failed
+    if not verdict.succeeded:
+        why = destination.mask.text(verdict.message)
+        raise ConnectorError(
+            error.doing,
+            f"{error.found}; and its check fails: {why or 'it does not say why'}",
+            remedy="Nothing was sent: it is not known which objects it has. Try again when"
+            f" `airbyte-proto check {destination.connection.name}` succeeds.",
+            retryable=True,
+        )
 
 
 def _only_reads(destination: ConfiguredConnector[DestinationProtocol]) -> bool:

@@ -1,11 +1,12 @@
 """Pushes to an Airbyte destination with a catalog: rows fit the schema of the object that they are written to."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from tests.sync.push.pushed_table import PushedTable, is_removal, person
 
 pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
@@ -64,3 +65,46 @@ def test_a_schema_that_is_none_is_refused_before_the_start(table: PushedTable) -
     with pytest.raises(ConfigError, match="it is no valid JSON Schema"):
         table.contacts()
     assert not table.received()
+
+
+def test_a_destination_that_is_away_for_a_moment_keeps_its_objects(table: PushedTable) -> None:
+    away = table.folder / "away"
+    away.touch()
+    table.config["away"] = str(away)
+    table.fill([person(1), person(2, "x" * 21)])
+    with pytest.raises(ConnectorError, match="its check fails: it is away") as failed:
+        table.contacts()
+    assert failed.value.retryable
+    assert not table.received()
+    away.unlink()
+    assert (table.contacts().acknowledged, table.contacts().planned.to_send) == (1, 0)
+
+
+def test_a_destination_that_does_not_say_whether_it_is_there_is_asked_again(table: PushedTable) -> None:
+    away = table.folder / "away"
+    away.touch()
+    table.config |= {"away": str(away), "has_no_check": True}
+    table.fill([person(1), person(2, "x" * 21)])
+    report = table.run()
+    assert "the next run asks again" in report.warnings[0]
+    assert report.streams["contacts"].acknowledged == 2
+    away.unlink()
+    table.fill([person(1), person(3, "x" * 21)])
+    assert table.contacts().rejections == {"name: its value is longer than 20 characters": 1}
+
+
+def test_a_failure_that_an_earlier_release_took_for_an_answer_is_none(table: PushedTable) -> None:
+    table.fill([person(1), person(2, "x" * 21)])
+    table.contacts(only_plans=True)
+    [cached] = table.home.rglob("catalog-crm.json")
+    kept = json.loads(cached.read_text())
+    cached.write_text(json.dumps(kept | {"message": {"operations": []}}))
+    assert table.contacts().rejected == 1
+
+
+def test_a_destination_without_a_catalog_is_asked_once(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(1)])
+    [note] = table.run().notes
+    assert "it answers none" in note
+    assert table.run().notes == ()
