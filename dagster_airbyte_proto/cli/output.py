@@ -6,6 +6,7 @@ cut or broken anywhere cannot be read or copied. Files and pipes have no width, 
 rich is imported only where something is drawn, so that `--json` and `--help` do not wait for it.
 """
 
+import base64
 import json
 import math
 import re
@@ -97,10 +98,17 @@ def short(value: Any, max_characters: int = 60) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of a row as a cell: nothing for NULL, JSON for nested values, and text as it is."""
+    """A value of a row as a cell: nothing for NULL, JSON for nested values, base64 for bytes, and text as it is."""
     if value is None:
         return ""
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, bool | list | dict) else str(value)
+    if isinstance(value, bool | list | tuple | dict):
+        return json.dumps(value, ensure_ascii=False, default=_scalar_text)
+    return _scalar_text(value)
+
+
+def _scalar_text(value: Any) -> str:
+    """A value that JSON has no form for. Bytes are as destinations get them, and as `--json` has them."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def counted(number: int, noun: str) -> str:
@@ -231,7 +239,9 @@ def _cell(value: Any, *, is_count: bool) -> str:
         return plain(value).expandtabs()
     if is_count and isinstance(value, int):
         return f"{value:,}"
-    return plain(json.dumps(value, ensure_ascii=False, default=str))
+    if not isinstance(value, int | float | list | tuple | dict):
+        return plain(_scalar_text(value))
+    return plain(json.dumps(value, ensure_ascii=False, default=_scalar_text))
 
 
 def _finite(value: Any) -> Any:

@@ -5,6 +5,7 @@ each with the path of the first value at fault. The look costs little where noth
 by Arrow, and only a column at fault is looked at value by value.
 """
 
+import base64
 import json
 import math
 from collections.abc import Iterator
@@ -47,6 +48,8 @@ def python_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _readable(value: Any) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()  # As a destination gets them.
     return value.object.decode(errors="replace") if isinstance(value, UnicodeDecodeError) else str(value)
 
 

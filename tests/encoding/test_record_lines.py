@@ -107,6 +107,7 @@ def test_broken_text_and_odd_years_are_found() -> None:
     assert unsendable_rows(pa.RecordBatch.from_arrays([far], ["at"])) == {
         1: "at is a date outside of the years 1 to 9999"
     }
+    assert json.loads(readable_row(pa.RecordBatch.from_pydict({"b": [b"\xff"]}))) == {"b": "/w=="}
     assert "\ufffd" in readable_row(pa.RecordBatch.from_arrays([broken.slice(1)], ["s"]))
 
 

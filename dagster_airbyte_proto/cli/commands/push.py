@@ -132,7 +132,8 @@ def _rejected_of_relay(call: Call, name: str) -> Answer:
         for each in engine.store.kept_rejections(name):
             found = {"row": each.record, "reason": each.row.reason, "rejected_at": each.rejected_at.isoformat()}
             by = "source" if each.is_of_source else "destination"
-            value.setdefault(str(each.stream), []).append({**found, "load_id": each.load_id, "rejected_by": by})
+            more = {"load_id": each.load_id, "rejected_by": by, "may_be_there": each.may_be_there}
+            value.setdefault(str(each.stream), []).append({**found, **more})
     return _list_of_rejected(name, value)
 
 
@@ -142,7 +143,9 @@ def _list_of_rejected(connection: str, value: dict[str, list[dict[str, Any]]]) -
         parts.append(f"{name}: {counted(len(found), 'row')} rejected")
         if found:
             has_both_ends = any(each.get("rejected_by") == "source" for each in found)
-            shown = ["reason", "rejected_at", *(["rejected_by"] if has_both_ends else []), "row"]
+            may_be_there = any(each.get("may_be_there") for each in found)
+            columns = {"rejected_by": has_both_ends, "may_be_there": may_be_there}
+            shown = ["reason", "rejected_at", *(name for name, is_shown in columns.items() if is_shown), "row"]
             parts.append(Grid(shown, [[each[column] for column in shown] for each in found]))
     return Answer({"connection": connection, "rejected": value}, tuple(parts or ["no row is rejected"]))
 
@@ -167,13 +170,13 @@ def _unknown(call: Call, connection_file: str) -> Answer:
             if delivery is not None and (count := delivery.undecided):
                 found = unknown_rows(delivery, engine.tables.storage, _MOST_LISTED)
             rows = [{"number": each.number, "removed": each.is_removal, "row": each.values} for each in found]
-            value[name] = {"count": count, "rows": rows}
-            partition = delivery.plan.partition if delivery is not None else None
-            of = f", of partition {partition}" if count and partition else ""
+            partition = delivery.plan.partition if delivery is not None and count else None
+            value[name] = {"count": count, "partition": partition, "rows": rows}
+            of = f", of partition {partition}" if partition else ""
             parts.append(f"{name}: {counted(count, 'row')} sent and not acknowledged{of}")
             if found:
-                shown = [[each.number, f"{each.values}{' (removed)' if each.is_removal else ''}"] for each in found]
-                parts.append(Grid(["number", "row"], shown, counts=["number"]))
+                # No mode that a person has to decide on removes rows.
+                parts.append(Grid(["number", "row"], [[each.number, each.values] for each in found], counts=["number"]))
             if len(found) < count:
                 parts.append(f"and {counted(count - len(found), 'row')} more")
     return Answer({"connection": connection.name, "unknown": value}, tuple(parts))

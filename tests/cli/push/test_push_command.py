@@ -95,11 +95,18 @@ def test_unknown_rows_are_listed_and_count_as_delivered_by_the_word_of_a_person(
         2,
         ["person 6", "person 7"],
     )
-    assert "2 rows sent and not acknowledged" in pushed.listed("unknown")
+    shown = pushed.listed("unknown")
+    assert "2 rows sent and not acknowledged" in shown
+    lines = [line.partition("{") for line in shown.splitlines() if "{" in line]
+    assert [json.loads(brace + rest)["bad"] for _, brace, rest in lines] == [False, False]
     assert "is not N/M" in pushed.shown("--unknown-landed", "3/2", code=2)
     assert pushed.contacts("--unknown-landed", "1/2")["unknown"] == 0
     assert _ids(pushed.table.received()) == [*range(1, 8)]
-    assert json.loads(pushed.listed("unknown", "--json"))["unknown"]["contacts"] == {"count": 0, "rows": []}
+    assert json.loads(pushed.listed("unknown", "--json"))["unknown"]["contacts"] == {
+        "count": 0,
+        "partition": None,
+        "rows": [],
+    }
 
 
 def test_a_push_goes_on_from_a_state_that_was_set(pushed: Pushed) -> None:

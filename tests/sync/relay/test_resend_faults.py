@@ -1,12 +1,14 @@
 """Rejected records of a relay that are sent again, where their destination is unclear or something fails on the way."""
 
 import errno
+import json
 import signal
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import ResentRecords, SyncStatus
@@ -19,7 +21,9 @@ pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not in
 
 
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
-def test_what_is_only_counted_as_rejected_again_stays(quick_folder: Path, write: str) -> None:
+def test_what_is_only_counted_as_rejected_again_stays(
+    quick_folder: Path, write: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     shop = shop_that_takes(quick_folder, 5, write=write)
     names = [f"longer {number}" for number in range(7)]
     offer = _rows_with_bad(names, 1, 6)
@@ -34,6 +38,13 @@ def test_what_is_only_counted_as_rejected_again_stays(quick_folder: Path, write:
     assert kept_names(shop) == [*names[:3], names[6]]
     reasons = {each.row.reason for each in shop.store.kept_rejections("shop")}
     assert reasons == {"rejected again, or taken: the destination does not say which"}
+    capsys.readouterr()
+    words = ["--home", str(shop.home), "--settings", str(shop.home / "settings.yaml"), "push", "rejected"]
+    assert main([*words, str(shop.connection_file), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["rejected"]["users"]
+    assert {each["may_be_there"] for each in listed} == {write == "append"}
+    assert main([*words, str(shop.connection_file)]) == 0
+    assert ("may_be_there" in capsys.readouterr().out) is (write == "append")
     had = len(shop.ids("users"))
     shop.to["rejects"] = False
     shop.offer(offer)
