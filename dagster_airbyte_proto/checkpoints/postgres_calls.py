@@ -48,7 +48,11 @@ def bounded_engine(url: URL, connect_args: Mapping[str, Any]) -> Engine:
     """An engine of such connections."""
     # One stays open, and others come and go with their transactions: a server has a hundred by default, and 50
     # processes with two each were refused.
-    engine = create_engine(url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=dict(connect_args))
+    #
+    # Nothing is prepared on the server. A pooler between (PgBouncer in transaction mode, those of hosted databases) may
+    # give each transaction to another session of the server, which does not know a statement that was prepared before.
+    options = {"prepare_threshold": None, **connect_args}
+    engine = create_engine(url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=options)
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: object, _record: object, args: list[Any], options: dict[str, Any]) -> BoundedConnection:

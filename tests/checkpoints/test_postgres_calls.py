@@ -4,6 +4,7 @@ import pytest
 
 from dagster_airbyte_proto.checkpoints.postgres_calls import BoundedConnection
 from dagster_airbyte_proto.checkpoints.sql.database import Database
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import StateUnavailable
 from tests.support.postgres import PostgresServer
 
@@ -19,3 +20,14 @@ def test_a_call_without_an_answer_ends_and_the_next_one_has_a_new_connection(pos
     assert connection.closed
     with database.read() as tx:
         assert tx.exec_driver_sql("SELECT 1").scalar_one() == 1
+
+
+def test_nothing_is_prepared_that_another_session_of_the_server_does_not_know(postgres_server: PostgresServer) -> None:
+    store = SqlStore(postgres_server.new_store())
+    lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+    for _ in range(10):
+        store.renew(lease, 60)
+        # As behind a pooler, which gives each transaction to another session. The driver does not see it in here.
+        with store._database.write() as tx:
+            tx.exec_driver_sql("DO $$ BEGIN DEALLOCATE ALL; END $$")
+    assert [each.run_id for each in store.current_leases("shop")] == ["run-1"]
