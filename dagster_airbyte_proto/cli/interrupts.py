@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 CANCELLED = 130
@@ -70,4 +70,5 @@ def _exit_now() -> None:
 def _write(text: str) -> None:
     """Writes to stderr with a plain `os.write`, because the signal may interrupt a print."""
     cursor = _CURSOR_ON if sys.stderr.isatty() else ""
-    os.write(2, f"{cursor}\n{text}\n".encode())
+    with suppress(OSError):  # as everything else that cannot be written to stderr
+        os.write(2, f"{cursor}\n{text}\n".encode())

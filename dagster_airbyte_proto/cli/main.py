@@ -4,11 +4,9 @@ Exit codes: 0 all streams complete, 1 something failed, 2 the user's config or u
 stdout gets exactly one JSON document, also for an error; everything else goes to stderr.
 """
 
-import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import click
@@ -34,6 +32,7 @@ from dagster_airbyte_proto.cli.commands.machine import completion, containers, d
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
 from dagster_airbyte_proto.cli.program import program
+from dagster_airbyte_proto.cli.standard_streams import give_up, standard_streams
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError
 
 COMMANDS = (
@@ -67,14 +66,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code for the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     call = Call()
-    answer = _answer(words, call)
-    try:
+    with standard_streams():
+        answer = _answer(words, call)
         # A usage error may come before click has parsed `--json`.
-        show(answer, sys.stdout, as_json=call.is_json or "--json" in words)
-    except BrokenPipeError:
-        # The reader has closed the pipe (`| head`). Python flushes stdout again at exit, and that must not fail.
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _shown(answer, as_json=call.is_json or "--json" in words)
+
+
+def _shown(answer: Answer, *, as_json: bool) -> int:
+    """Prints the answer, and returns the exit code."""
+    try:
+        show(answer, sys.stdout, as_json=as_json)
+    except BrokenPipeError:  # the reader has seen enough (`| head`)
+        give_up(sys.stdout)
+    except OSError as error:
+        give_up(sys.stdout)
+        click.echo(f"error: printing the answer: stdout cannot be written: {error.strerror}", err=True)
+        return answer.exit_code or _FAILED
+    except KeyboardInterrupt:
+        give_up(sys.stdout)
+        return CANCELLED
     return answer.exit_code
 
 
