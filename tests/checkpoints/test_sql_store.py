@@ -7,15 +7,18 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, insert
 
 from dagster_airbyte_proto.checkpoints.sql.database import Database
-from dagster_airbyte_proto.checkpoints.sql.schema import metadata
+from dagster_airbyte_proto.checkpoints.sql.schema import metadata, state_history
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT
 from dagster_airbyte_proto.errors import ConfigError, StateConflict, StateUnavailable
 from tests.checkpoints.migration_tests import MigrationTests
 from tests.conformance.state_store.fixtures import (
@@ -203,6 +206,32 @@ def test_what_is_committed_is_synced_to_the_disk(tmp_path: Path) -> None:
         assert tx.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
         assert tx.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2, "FULL"
         assert tx.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 1
+
+
+def test_pruning_the_states_of_many_partitions_takes_no_time_to_speak_of(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/state.db")
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db")
+    lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+    made = {
+        "connection": "shop",
+        "namespace": "",
+        "stream": "users",
+        "scope": "stream",
+        "message": b"{}",
+        "why": "sync",
+    }
+    made |= {"who": "one", "run_id": "run-1", "changed_at": datetime.now(UTC) - timedelta(days=10)}
+    rows = [{**made, "version": number, "partition_key": str(number)} for number in range(1, 20_001)]
+    again = [{**row, "version": 20_000 + row["version"], "message": b"[]"} for row in rows[:100]]
+    with database.write() as tx:
+        tx.execute(insert(state_history), [*rows, *again])
+    began = time.process_time()
+    store.prune_history(lease, days=7)
+    assert time.process_time() - began < 3, "by looking for a later one of each it was 10 to 20"
+    kept = {change.partition: change for change in store.history("shop", limit=NO_LIMIT)}
+    assert len(kept) == 20_000 and {change.version for change in kept.values()} == {20_100}
+    newest = {number for number, change in kept.items() if change.state and change.state.message == b"[]"}
+    assert newest == {str(number) for number in range(1, 101)}
 
 
 def test_a_locked_file_is_an_error_and_nothing_has_moved(tmp_path: Path) -> None:
