@@ -36,7 +36,8 @@ class StateCodec(Protocol):
         ...
 
     def from_value(self, stream: StreamId | None, value: Any) -> State:
-        """The inverse of `value`: a state of one stream, or of the whole connection if `stream` is None."""
+        """The inverse of `value`: a state of one stream, or of the whole connection if `stream` is None. A number may
+        be a Decimal, as `exact_value` reads it: it keeps its digits."""
         ...
 
     def parts(self, state: State) -> Mapping[StreamId, Any] | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.testing import fake_tap
 from tests.cli.conftest import USERS, Place
 
@@ -72,6 +73,25 @@ def test_a_new_state_may_come_from_a_file(synced: Place) -> None:
     Path("state.json").write_text('{"next": 7}')
     synced.json("state", "set", "shop", "users", "@state.json")
     assert states(synced)["users"] == {"next": 7}
+
+
+def test_a_new_state_is_stored_digit_by_digit_or_refused(synced: Place) -> None:
+    store = SqlStore("sqlite:///.airbyte-proto/state.db")
+    local, wasm = {"kind": "local", "command": ["tap"]}, {"kind": "wasm", "path": "source.wasm"}
+    for protocol, stream, launch in (
+        ("airbyte", "users", local),
+        ("singer", None, local),
+        ("rapidbyte", "users", wasm),
+    ):
+        file = synced.connect(USERS, protocol, connector={"protocol": protocol, "launch": launch})
+        words = [file, *([stream] if stream else [])]
+        synced.json("state", "set", *words, '{"at": 1764374400.123456789012, "id": 123456789012345678901234}')
+        [stored] = store.states(protocol)
+        assert b"1764374400.123456789012" in stored.state.message
+        assert b"123456789012345678901234" in stored.state.message
+        for refused in ('{"at": 1e400}', '{"at": "\\ud800"}', '{"at": NaN}'):
+            assert "it is not JSON" in synced.json("state", "set", *words, refused, code=2)["error"]["message"]
+        assert store.states(protocol) == [stored]
 
 
 def test_a_value_alone_is_the_state_of_the_whole(place: Place) -> None:

@@ -177,7 +177,7 @@ def test_a_state_with_nothing_in_it_is_not_handed_back(message: bytes) -> None:
 
 def test_a_state_without_a_type_is_handed_back_as_its_bare_data() -> None:
     assert _handed_back(_state(b'{"data":{"users":{"a":1.50}}}')) == b'{"users":{"a":1.50}}'
-    assert _handed_back(_source.states.from_value(None, {"users": 1})) == b'{"users": 1}'
+    assert _handed_back(_source.states.from_value(None, {"users": 1})) == b'{"users":1}'
 
 
 @pytest.mark.parametrize(

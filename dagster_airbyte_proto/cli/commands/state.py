@@ -6,6 +6,7 @@ Manual changes take the connection's lease, so they never collide with a sync. T
 """
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -132,13 +133,15 @@ def set_state(
     *streams, written = stream_and_value
     if key and not streams:
         raise click.UsageError("with --key, give a STREAM and the VALUE: kept values belong to a stream")
+    from dagster_airbyte_proto.protocols.raw_json import exact_value
+
     text = _json_text(written, "kept value" if key else "new state")
     target = call.connection_target(connection)
     store = call.store()
     stream = _stream_to_set(store, target, streams[0], namespace) if streams else None
     if stream is not None and key:
         return state_change_answer(target, store, [_set_kept_value(call, target, stream, (key, text.encode()))])
-    return state_change_answer(target, store, [put_state(call, target, stream, json.loads(text))])
+    return state_change_answer(target, store, [put_state(call, target, stream, exact_value(text.encode()))])
 
 
 def _set_kept_value(
@@ -339,8 +342,8 @@ def _json_text(written: str, named: str) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(doing, str(getattr(error, "strerror", None) or "it is not UTF-8 text")) from error
     try:
-        json.loads(written, parse_constant=_refuse_constant)
-        written.encode()
+        found = json.loads(written, parse_constant=refuse_constant, parse_float=_refuse_infinite)
+        json.dumps(found, ensure_ascii=False).encode()  # not half a surrogate pair, of which "?" would be stored
     except (ValueError, RecursionError) as error:
         raise ConfigError(
             doing, f"it is not JSON: {error}", remedy='Write JSON such as {"next": 5}, or @FILE.'
@@ -348,6 +351,13 @@ def _json_text(written: str, named: str) -> str:
     return written.strip()
 
 
-def _refuse_constant(name: str) -> Any:
-    """Python reads NaN and Infinity, which no connector can."""
+def refuse_constant(name: str) -> Any:
+    """Refuses NaN and Infinity, which Python reads as JSON and no connector does."""
     raise ValueError(f"{name} is no value of it")
+
+
+def _refuse_infinite(number: str) -> float:
+    """Most connectors read a number that is too large as Infinity, and write that back."""
+    if math.isinf(found := float(number)):
+        raise ValueError(f"no connector reads the number {number[:40]}")
+    return found

@@ -15,12 +15,11 @@
    parts of the list into its next state, without a word.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
-from dagster_airbyte_proto.protocols.raw_json import MemberError, array, items, members, value, with_member
+from dagster_airbyte_proto.protocols.raw_json import MemberError, array, exact_json, items, members, value, with_member
 from dagster_airbyte_proto.protocols.state_codec import StreamPosition, as_position
 
 _STATISTICS = {"sourceStats", "source_stats", "destinationStats", "destination_stats"}
@@ -91,7 +90,7 @@ class AirbyteStates:
             body = {"type": "GLOBAL", "global": value}
         else:
             body = {"data": value}
-        return parse_state(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"))
+        return parse_state(exact_json(body))
 
     def parts(self, state: State) -> Mapping[StreamId, Any] | None:  # noqa: ARG002 - what is shared is one position
         return None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
-from dagster_airbyte_proto.protocols.raw_json import MemberError, exact_value, members, value
+from dagster_airbyte_proto.protocols.raw_json import MemberError, exact_json, exact_value, members, value
 from dagster_airbyte_proto.protocols.state_codec import StreamPosition, as_position
 
 NO_VALUES: Mapping[str, str] = MappingProxyType({})
@@ -72,7 +72,7 @@ class RapidbyteStates:
             return state.message.decode("utf-8", "replace")
 
     def from_value(self, stream: StreamId | None, value: Any) -> State:
-        message = msgspec.json.encode(value)
+        message = exact_json(value)
         scope = StateScope.LEGACY if stream is None else StateScope.STREAM
         return State(scope=scope, message=message, stream=stream, is_reset=value is None)
 

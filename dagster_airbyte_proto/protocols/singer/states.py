@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
-from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value, with_member
+from dagster_airbyte_proto.protocols.raw_json import MemberError, exact_json, members, value, with_member
 from dagster_airbyte_proto.protocols.singer.catalog import follows_the_log
 from dagster_airbyte_proto.protocols.state_codec import StreamPosition, as_position
 
@@ -85,8 +85,7 @@ class SingerStates:
     def from_value(self, stream: StreamId | None, value: Any) -> State:
         """The inverse of `value`. For a stream: a state with the bookmark of this stream and no other."""
         whole_value = value if stream is None else {_BOOKMARKS: {stream.name: value}}
-        body = json.dumps({"type": "STATE", "value": whole_value}, ensure_ascii=False)
-        return parse_state(body.encode("utf-8", "replace"))
+        return parse_state(exact_json({"type": "STATE", "value": whole_value}))
 
     def parts(self, state: State) -> dict[StreamId, Any] | None:
         """The bookmarks by stream; none if the state is empty; None if its form is not known."""

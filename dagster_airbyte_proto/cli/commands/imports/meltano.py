@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_airbyte_proto.cli.call import Call
 from dagster_airbyte_proto.cli.commands.imports.written import check_free, write_connection
-from dagster_airbyte_proto.cli.commands.state import put_state
+from dagster_airbyte_proto.cli.commands.state import put_state, refuse_constant
 from dagster_airbyte_proto.cli.output import Answer, plain
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.protocols.raw_json import exact_value
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.connection.meltano.project import MeltanoProject, Plugin, PluginConfig
@@ -84,7 +85,8 @@ def _locks(root: Path) -> list[Mapping[str, Any]]:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        json.loads(raw := path.read_bytes(), parse_constant=refuse_constant)
+        return exact_value(raw)  # with all digits of a state's numbers
     except (OSError, ValueError) as error:
         found = getattr(error, "strerror", None) or f"it is not JSON: {error}"
         raise ConfigError(f"reading {path}", str(found)) from error
