@@ -10,6 +10,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -212,7 +213,7 @@ def test_pruning_the_states_of_many_partitions_takes_no_time_to_speak_of(tmp_pat
     database = Database(f"sqlite:///{tmp_path}/state.db")
     store = SqlStore(f"sqlite:///{tmp_path}/state.db")
     lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
-    made = {
+    made: dict[str, Any] = {
         "connection": "shop",
         "namespace": "",
         "stream": "users",
