@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from typing import Annotated, Any, Self
+from urllib.parse import unquote
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -22,14 +23,38 @@ _MIN_HISTORY_DAYS = 7
 
 
 def _check_store_is_not_elsewhere(folder: Path, name: str) -> None:
-    """Raises ValueError where a store lies in the working directory, at which earlier releases let the path start: a
-    new one beside it would know of no sync."""
-    old, new = Path.cwd() / name, folder / name
+    """Raises ValueError where a store lies in the working directory, at which earlier releases let the path start, or
+    where they misread the folder: a new one beside it would know of no sync."""
+    new = folder / name
+    old = _misread_place(new) or Path.cwd() / name
     if old.is_file() and not new.exists():
         raise ValueError(
             f"starts at the folder of this file, so the store is {new}, which is not there; there is one at {old}: move"
             " it if it is that of this project, or write the whole path of the store"
         )
+
+
+def _store_url(path: Path) -> str:
+    """The URL of a home folder's own store. Raises ConfigError where the store lies where it was misread."""
+    if (old := _misread_place(path)) is not None:
+        raise ConfigError(
+            "opening the home folder",
+            f"the state store is {path}, which is not there; an earlier release put it at {old}",
+            remedy="Move it if it is that of this home, or name it by state_url in the settings.",
+        )
+    return f"sqlite:///{_url_path(path)}"
+
+
+def _misread_place(path: Path) -> Path | None:
+    """The store that an earlier release made at what it read out of the path: up to a "?", with letters for escapes.
+    Several folders have that place. None if it made none, or the store is at its path by now."""
+    old = Path(unquote(str(path).partition("?")[0]))
+    return old if old != path and old.is_file() and not path.exists() else None
+
+
+def _url_path(path: Path) -> str:
+    """A path as a URL has it. Jenkins names the folder of a branch `shop_feature%2Fprices`."""
+    return str(path).replace("%", "%25").replace("?", "%3F")
 
 
 def _from_folder(place: str, info: ValidationInfo) -> str:
@@ -141,8 +166,9 @@ class SettingsFile(StrictModel):
         if info.context:
             folder = info.context["folder"].absolute()
             if (found := _RELATIVE_SQLITE.match(url)) is not None:
-                _check_store_is_not_elsewhere(folder, url.removeprefix(found[0]).partition("?")[0])
-            return _RELATIVE_SQLITE.sub(lambda found: f"{found[1]}{folder}/", url)
+                name = unquote(url.removeprefix(found[0]).partition("?")[0])
+                _check_store_is_not_elsewhere(folder, name)
+            return _RELATIVE_SQLITE.sub(lambda found: f"{found[1]}{_url_path(folder)}/", url)
         return url
 
 
@@ -164,7 +190,7 @@ class Settings(SettingsFile):
         written = validated(SettingsFile, document, folder=file.parent if file else home)
         return cls(
             home=home,
-            state_url=written.state_url or f"sqlite:///{home / 'state.db'}",
+            state_url=written.state_url or _store_url(home / "state.db"),
             lease_seconds=written.lease_seconds,
             catalog=written.catalog.with_defaults(home),
             compact_after=written.compact_after,

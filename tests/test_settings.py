@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings, SettingsFile
 from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
@@ -79,6 +80,20 @@ def test_a_state_file_where_earlier_releases_made_it_is_not_left_behind(
         load(tmp_path, "state_url: sqlite:///state.db")
     old.rename(tmp_path / "state.db")
     assert load(tmp_path, "state_url: sqlite:///state.db").state_url == f"sqlite:///{tmp_path}/state.db"
+
+
+@pytest.mark.parametrize("text", ["", "state_url: sqlite:///home/state.db"])
+def test_each_folder_has_a_store_of_its_own_whatever_its_name(tmp_path: Path, text: str) -> None:
+    folders = [tmp_path / name for name in ("a?1", "a?2", "shop_feature%2Fprices", "büro #1")]
+    for folder in folders:
+        folder.mkdir()
+        SqlStore(load(folder, text).state_url).connections()
+    assert sorted(tmp_path.rglob("*.db")) == sorted(folder / "home" / "state.db" for folder in folders)
+    misread = tmp_path / "shop_feature" / "prices" / "home" / "state.db"
+    misread.parent.mkdir(parents=True)
+    (folders[2] / "home" / "state.db").rename(misread)
+    with pytest.raises(ConfigError, match=r"not there; .*shop_feature/prices/home/state\.db"):
+        load(folders[2], text)
 
 
 @pytest.mark.parametrize("warehouse", ["s3a://bucket/rows", "/data/rows"])

@@ -11,6 +11,7 @@ from contextlib import closing, redirect_stderr, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import click
 from click.shell_completion import CompletionItem
@@ -71,9 +72,9 @@ def _stored_names(call: Any) -> list[str]:
     """The connections in the state store of a Call, if it is a file: no server is called while somebody types."""
     with redirect_stderr(io.StringIO()), suppress(ProtoError, OSError, sqlite3.Error):
         url = call.settings().state_url
-        path = Path(url.removeprefix(_SQLITE).partition("?")[0])
+        path = Path(unquote(url.removeprefix(_SQLITE).partition("?")[0]))
         if url.startswith(_SQLITE) and path.is_file():
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as store:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as store:
                 return [
                     name for (name,) in store.execute("SELECT connection FROM airbyte_proto_connections ORDER BY 1")
                 ]

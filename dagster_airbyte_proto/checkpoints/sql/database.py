@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import psutil
 from sqlalchemy import (
@@ -305,7 +306,9 @@ def _checked_url(text: str) -> URL:
             raise ConfigError(
                 "reading state_url", "it names no file, and the state must outlive the process", remedy=_URLS
             )
-        return url.set(drivername="sqlite+pysqlite")
+        # SQLAlchemy reads the escapes of a path from 2.1 on.
+        path = unquote(text.partition("?")[0].partition(":///")[2])
+        return url.set(drivername="sqlite+pysqlite", database=path or url.database)
     if name == _POSTGRES:
         return url.set(drivername="postgresql+psycopg")
     raise ConfigError("reading state_url", f"there is no state store for {name}", remedy=_URLS)

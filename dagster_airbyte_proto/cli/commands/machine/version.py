@@ -80,7 +80,7 @@ def _state_store_schema(call: Call) -> int | None:
     if url.get_backend_name() != "sqlite" or not path.is_file():
         return None
     try:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as connection:
             row = connection.execute("SELECT version FROM airbyte_proto_schema_version").fetchone()
     except sqlite3.Error:
         return None
