@@ -30,7 +30,7 @@ from dagster_airbyte_proto.schema.evolution import SchemaChange
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
 NO_LIMIT = 1_000_000_000
-"""A `limit` that no list reaches."""
+"""A `limit` that no list reaches. A greater one, which a database may not read as a number, means the same."""
 
 
 class Lease(NamedTuple):

@@ -62,6 +62,13 @@ def test_resetting_the_whole_forgets_every_stream(synced: Place) -> None:
     assert synced.json("sync", "shop.yaml")["streams"]["orders"]["emitted"] == 4
 
 
+def test_a_limit_may_be_any_number(synced: Place) -> None:
+    many = ("--limit", "9" * 30)
+    assert len(synced.json("state", "history", "shop", *many)["history"]) == 2
+    assert len(synced.json("loads", "list", "shop", *many)["loads"]) == 1
+    assert synced.json("table", "changes", "shop", *many)["changes"] == []
+
+
 def test_history_names_the_user_who_changed_it(synced: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "ada")
     synced.run("state", "set", "shop", "users", "1")

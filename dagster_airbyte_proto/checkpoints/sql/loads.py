@@ -28,7 +28,7 @@ from dagster_airbyte_proto.checkpoints.sql.states import (
     move_states,
     states_of_last_kind,
 )
-from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, LoadStatus, LoggedLoad
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, Lease, LoadStatus, LoggedLoad
 from dagster_airbyte_proto.errors import ConfigError, InternalError
 from dagster_airbyte_proto.loads.load import Load
 from dagster_airbyte_proto.model import REPLACING, State, StreamId, TableName, WriteMode
@@ -79,8 +79,8 @@ def load_row(tx: Connection, load_id: str) -> Row[Any] | None:
 
 
 def newest_loads(tx: Connection, connection: str, limit: int) -> list[LoggedLoad]:
-    query = select(loads).where(loads.c.connection == connection).order_by(loads.c.number.desc()).limit(limit)
-    return [as_logged(row) for row in tx.execute(query)]
+    query = select(loads).where(loads.c.connection == connection).order_by(loads.c.number.desc())
+    return [as_logged(row) for row in tx.execute(query.limit(min(limit, NO_LIMIT)))]
 
 
 def announced_loads(tx: Connection, connection: str, partition: str | None) -> list[Load]:

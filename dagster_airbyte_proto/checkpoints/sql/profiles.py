@@ -8,7 +8,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from dagster_airbyte_proto.checkpoints.sql.schema import profiles, stream_changes
 from dagster_airbyte_proto.checkpoints.sql.states import stream_columns
-from dagster_airbyte_proto.checkpoints.store import Lease, StreamChange
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, Lease, StreamChange
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.schema.evolution import ChangeKind, SchemaChange
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
@@ -56,7 +56,7 @@ def record_changes(
 
 def newest_changes(tx: Connection, connection: str, limit: int) -> list[StreamChange]:
     of_connection = select(stream_changes).where(stream_changes.c.connection == connection)
-    rows = tx.execute(of_connection.order_by(stream_changes.c.number.desc()).limit(limit))
+    rows = tx.execute(of_connection.order_by(stream_changes.c.number.desc()).limit(min(limit, NO_LIMIT)))
     return [
         StreamChange(
             StreamId.of(row.stream, row.namespace),

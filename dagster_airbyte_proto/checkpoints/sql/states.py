@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Row, and_, delete, func, insert, select, tupl
 
 from dagster_airbyte_proto.checkpoints.sql.leases import last_number, next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import state_history, states
-from dagster_airbyte_proto.checkpoints.store import StateChange, StoredState
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, StateChange, StoredState
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation, StateConflict
 from dagster_airbyte_proto.model import State, StateScope, StreamId
 
@@ -76,7 +76,7 @@ def state_changes(tx: Connection, connection: str, limit: int) -> list[StateChan
         select(state_history)
         .where(state_history.c.connection == connection)
         .order_by(state_history.c.version.desc(), state_history.c.namespace, state_history.c.stream)
-        .limit(limit)
+        .limit(min(limit, NO_LIMIT))
     )
     return [as_change(row) for row in tx.execute(newest)]
 
