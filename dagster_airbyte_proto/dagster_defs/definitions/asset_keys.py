@@ -14,15 +14,22 @@ from dagster_airbyte_proto.schema.names import unique_names
 
 # Dagster makes the name of an output from an asset's key, and allows only these characters there.
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+_LEGIBLE = re.compile("[A-Za-z0-9]")
 
 
 def key_paths(streams: Sequence[StreamId]) -> list[tuple[str, ...]]:
-    """Each stream's namespace and name in characters that Dagster allows. Equal results get a suffix."""
-    paths = [tuple(_UNSAFE.sub("_", part) for part in (each.namespace, each.name) if part) for each in streams]
-    preferred_names = [_dagster_name(path) for path in paths]
-    names = unique_names(zip(preferred_names, map(str, streams), strict=True))
-    suffixes = [name[len(preferred) :] for name, preferred in zip(names, preferred_names, strict=True)]
-    return [(*path[:-1], path[-1] + suffix) for path, suffix in zip(paths, suffixes, strict=True)]
+    """Each stream's namespace and name in characters that Dagster allows. Equal results get a suffix, and so does a
+    name of which no letter or digit is left."""
+    written = [tuple(part for part in (each.namespace, each.name) if part) for each in streams]
+    paths = [tuple(_UNSAFE.sub("_", part) for part in parts) or ("_",) for parts in written]
+    preferred = [_dagster_name(path) for path in paths]
+    # Not in the order of the catalog: another stream in it must not pass the key of one to the other, whose table the
+    # assets downstream would then read. Names that are keys as they are come first.
+    order = sorted(range(len(streams)), key=lambda place: (paths[place] != written[place], str(streams[place])))
+    taken = [name for name, path in zip(preferred, paths, strict=True) if not _LEGIBLE.search(path[-1])]
+    names = unique_names([(preferred[place], str(streams[place])) for place in order], taken=taken)
+    suffixes = {place: name[len(preferred[place]) :] for place, name in zip(order, names, strict=True)}
+    return [(*path[:-1], path[-1] + suffixes[place]) for place, path in enumerate(paths)]
 
 
 def check_keys(connection: Connection, keys: Sequence[dg.AssetKey], streams: Sequence[StreamId]) -> None:
