@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import check_makes_assets
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
@@ -23,10 +25,11 @@ _DESCRIPTION = "The source offers the stream as it did when its catalog was save
 
 class CatalogDrift(NamedTuple):
     """The differences between two catalogs. `changes` has every asset, with a line for each difference; `new_streams`
-    are in the current catalog and have no asset yet."""
+    are in the current catalog and have no asset yet. `unsaved` says why the current one could not be saved."""
 
     changes: Mapping[dg.AssetKey, tuple[str, ...]]
     new_streams: tuple[str, ...]
+    unsaved: str = ""
 
 
 def build_schema_drift_checks(
@@ -79,8 +82,8 @@ def detect_drift(
     save: bool = False,
 ) -> CatalogDrift:
     """Discovers the streams, with the `words` of one partition in the config, and compares them with the saved catalog.
-    With `save` the answer becomes the saved catalog, which assets use once they are loaded again. Raises ConfigError if
-    no catalog was saved before, ConnectorError if no answer comes in time."""
+    With `save` the answer becomes the saved catalog, which assets use once they are loaded again, unless none could be
+    made from it. Raises ConfigError if no catalog was saved before, ConnectorError if no answer comes in time."""
     old, connection = definition.catalog, definition.connection
     if old is None:
         raise ConfigError(
@@ -91,14 +94,24 @@ def detect_drift(
     with opened_source(engine, connection, words) as source:
         source.check_config()
         found = source.catalog(fresh=True, timeout_seconds=timeout_seconds)
-    if save:
+    unsaved = _unfitness(definition.connection, found) if save else ""
+    if save and not unsaved:
         engine.answer_cache.save_catalog(connection.name, source.protocol.catalog_message(found))
     before, now = _by_id(old), _by_id(found)
     changes = {
         key: tuple(catalog_changes(before.get(stream, _EMPTY), now.get(stream, _EMPTY)))
         for key, stream in definition.streams.items()
     }
-    return CatalogDrift(changes, tuple(sorted(str(stream) for stream in now if stream not in before)))
+    return CatalogDrift(changes, tuple(sorted(str(stream) for stream in now if stream not in before)), unsaved)
+
+
+def _unfitness(connection: Connection, catalog: Catalog) -> str:
+    """Why no assets could be made from the catalog; empty if they can."""
+    try:
+        check_makes_assets(connection, catalog)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 _EMPTY = Catalog(())

@@ -141,9 +141,11 @@ def build_schema_drift_sensor(
     """Builds a sensor that runs discovery and reports what has changed since the catalog was saved: changes as results
     of the check `schema_drift` of each asset (see `build_schema_drift_checks`), new streams in the sensor's log.
 
-    With `save_catalog` the new catalog is saved. With `reload_url`, the address of a Dagster web server, the code
-    location is reloaded after a change, so that new streams become assets. Partitioned assets are discovered with the
-    newest partition. A connector that does not answer within 45 seconds fails the tick; schedule the checks instead.
+    With `save_catalog` the new catalog is saved, unless no assets could be made from it, for example because the
+    connection names a stream that is gone: the sensor's log then says so. With `reload_url`, the address of a Dagster
+    web server, the code location is reloaded after a change, so that new streams become assets. Partitioned assets are
+    discovered with the newest partition. A connector that does not answer within 45 seconds fails the tick; schedule
+    the checks instead.
     """
     definition = definition_of(assets)
 
@@ -167,7 +169,9 @@ def build_schema_drift_sensor(
         for each in evaluations:
             if not each.passed:
                 context.log.warning(each.description or "")
-        if reload_url is not None and (drift.new_streams or any(drift.changes.values())):
+        if drift.unsaved:
+            context.log.error(f"The new catalog is not saved, as it would stop the code location: {drift.unsaved}")
+        elif reload_url is not None and (drift.new_streams or any(drift.changes.values())):
             _reload(reload_url, _location(context))
         return dg.SensorResult(asset_events=evaluations, cursor=json.dumps(found))
 
@@ -261,7 +265,9 @@ def _printable(name: str) -> str:
 
 def _cursor_value(drift: CatalogDrift) -> dict[str, Any]:
     found: dict[str, Any] = {key.to_user_string(): list(lines) for key, lines in drift.changes.items()}
-    return {**found, "": list(drift.new_streams)}
+    # An asset's key has no space. Once the catalog can be saved, the cursor is another, and the location is reloaded.
+    unsaved = {"not saved": drift.unsaved} if drift.unsaved else {}
+    return {**found, "": list(drift.new_streams), **unsaved}
 
 
 def _state_name(stored: StoredState) -> str:

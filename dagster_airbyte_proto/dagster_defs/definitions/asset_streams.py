@@ -55,6 +55,13 @@ def plan_asset_streams(
     return AssetStreams(found, streams)
 
 
+def check_makes_assets(connection: Connection, catalog: Catalog) -> None:
+    """Raises ConfigError if no assets could be made from this catalog: it would stop a whole code location."""
+    with _naming_the_connection(connection):
+        for each in _planned(connection, catalog):
+            columns_in_tables(each)
+
+
 def _planned(connection: Connection, found: Catalog | None) -> Sequence[PlannedStream]:
     if found is not None:
         return planned_streams(connection, found, SyncRequest())

@@ -29,6 +29,7 @@ from dagster_airbyte_proto.dagster_defs.automation.discovery import (
     namespaces_offered,
     streams_offered,
 )
+from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import check_makes_assets
 from dagster_airbyte_proto.dagster_defs.definitions.assets import IncludedMetadata, build_connector_assets
 from dagster_airbyte_proto.dagster_defs.definitions.component_fields import (
     Checks,
@@ -227,8 +228,8 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         return self.translation(spec, data) if self.translation else spec
 
     def write_state_to_path(self, state_path: Path) -> None:
-        """Discovers the streams and saves the catalog. Partitioned assets are discovered with the newest partition.
-        The streams of a push stand in its connection: there is nothing to discover."""
+        """Discovers the streams and saves the catalog, if assets can be made from it. Partitioned assets are discovered
+        with the newest partition. The streams of a push stand in its connection: there is nothing to discover."""
         if self.connected.push is not None:
             write_message(state_path, b"{}")
             return
@@ -240,6 +241,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         ):
             source.check_config()
             catalog = source.catalog(fresh=True)
+        check_makes_assets(self.connected, catalog)
         write_message(state_path, source.protocol.catalog_message(catalog))
 
     def _template_values(self) -> Mapping[str, str] | None:

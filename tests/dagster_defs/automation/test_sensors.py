@@ -273,32 +273,54 @@ def web() -> Iterator[Web]:
         thread.join()
 
 
+def located(source: Source, sensor: dg.SensorDefinition, name: str, cursor: str | None) -> SensorExecutionData:
+    """One evaluation in the code location of that name."""
+    context = dg.SensorEvaluationContext(
+        instance_ref=None,
+        instance=source.instance,
+        last_tick_completion_time=None,
+        last_run_key=None,
+        cursor=cursor,
+        log_key=None,
+        repository_name=None,
+        resources={"connector": source.using["connector"]},
+        code_location_origin=GrpcServerCodeLocationOrigin(host="localhost", port=4000, location_name=name),
+    )
+    with context:
+        return sensor.evaluate_tick(context)
+
+
 def test_a_change_is_saved_and_the_code_location_loaded_again(source: Source, web: Web) -> None:
     sensor = build_schema_drift_sensor(source.assets, save_catalog=True, reload_url=web.url)
-
-    def located(name: str, cursor: str | None) -> SensorExecutionData:
-        context = dg.SensorEvaluationContext(
-            instance_ref=None,
-            instance=source.instance,
-            last_tick_completion_time=None,
-            last_run_key=None,
-            cursor=cursor,
-            log_key=None,
-            repository_name=None,
-            resources={"connector": source.using["connector"]},
-            code_location_origin=GrpcServerCodeLocationOrigin(host="localhost", port=4000, location_name=name),
-        )
-        with context:
-            return sensor.evaluate_tick(context)
-
-    first = located("shop_code", None)
+    first = located(source, sensor, "shop_code", None)
     assert web.asked == []
     source.offer(CHANGED)
-    located("shop_code", first.cursor)
+    located(source, sensor, "shop_code", first.cursor)
     assert web.asked == [("/graphql", {"name": "shop_code"})]
     assert {key.path[-1] for key in source.assets.keys} == {"users", "carts"}
     with pytest.raises(ConfigError, match="RepositoryLocationNotFound"):
-        located("other_code", first.cursor)
+        located(source, sensor, "other_code", first.cursor)
+
+
+def test_a_catalog_that_would_stop_the_code_location_is_not_saved(source: Source, web: Web) -> None:
+    def evaluated(cursor: str | None) -> SensorExecutionData:
+        sensor = build_schema_drift_sensor(source.assets, save_catalog=True, reload_url=web.url)
+        return located(source, sensor, "shop_code", cursor)
+
+    source.place.modes = {"users": {}, "orders": {}}
+    source.offer(USERS)
+    first = evaluated(None)
+    source.offer(CHANGED)  # without orders, which the connection names
+    second = evaluated(first.cursor)
+    assert {name: each.passed for name, each in evaluations(second).items()} == {"users": False, "orders": False}
+    assert "there is no stream 'orders'" in (second.cursor or "")
+    assert web.asked == []
+    assert {key.path[-1] for key in source.assets.keys} == {"users", "orders"}
+    source.place.modes = {"users": {}}
+    source.offer(CHANGED)
+    evaluated(second.cursor)
+    assert web.asked == [("/graphql", {"name": "shop_code"})]
+    assert "shoe" in (source.place.home / "catalogs" / "shop.json").read_text()
 
 
 def test_a_state_that_stands_still_is_reported_once(runs: OpenRuns) -> None:
