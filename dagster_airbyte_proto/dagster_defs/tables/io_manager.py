@@ -61,7 +61,8 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
     The asset's metadata `dagster/table_name` names the table, or else its key: the last part is the table, the parts
     before it the namespace. An input's annotation chooses the kind of frame, Spark's by default;
     `dg.AssetIn(metadata=...)` can set `columns` (a list) and `snapshot_id` (an earlier version of the table). Of a
-    partitioned asset only the requested partitions are read, and overwriting replaces only the partitions of the run.
+    partitioned asset only the requested partitions are read, or the whole table by an asset without partitions, and
+    overwriting replaces only the partitions of the run.
     """
 
     spark: dg.ResourceDependency[Any]
@@ -266,7 +267,8 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
         metadata = context.definition_metadata
         snapshot_id = metadata.get("snapshot_id")
-        slices = self._slices(_upstream_metadata(context), context) if context.has_asset_partitions else None
+        is_of_slices = context.has_asset_partitions and not _takes_whole_table(context)
+        slices = self._slices(_upstream_metadata(context), context) if is_of_slices else None
         return TableSelection(
             tuple(metadata.get("columns") or ()), slices, None if snapshot_id is None else str(snapshot_id)
         )
@@ -281,6 +283,19 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
 def _upstream_metadata(context: dg.InputContext) -> Mapping[str, Any]:
     return context.upstream_output.definition_metadata if context.upstream_output is not None else {}
+
+
+def _takes_whole_table(context: dg.InputContext) -> bool:
+    """Returns whether an asset without partitions takes all of a partitioned one. Dagster lists the partitions that it
+    knows now: the table keeps the rows of those that were removed from it."""
+    try:
+        assets = context.step_context.assets_def
+    except dg.DagsterInvariantViolationError:  # an input that is loaded outside of a step, with the partitions wanted
+        return False
+    if assets is None:
+        return True
+    mapping = assets.get_partition_mapping_for_dep(context.asset_key)
+    return assets.partitions_def is None and (mapping is None or isinstance(mapping, dg.AllPartitionMapping))
 
 
 def _name_parts(name: str, looked_for: str, found: str) -> tuple[str, ...]:

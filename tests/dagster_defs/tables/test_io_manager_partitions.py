@@ -90,6 +90,32 @@ def test_a_partition_column_of_the_users_own_may_be_a_date(
     assert [row[0] for row in rows(f"lake.{place}.t")] == [0]
 
 
+def test_without_partitions_the_whole_table_is_read_also_of_those_that_were_removed(
+    spark: SparkSession, io: SparkTableIOManager, place: str, dagster_instance: dg.DagsterInstance
+) -> None:
+    tenants = dg.DynamicPartitionsDefinition(name="tenants")
+    of_last = dg.AssetIn([place, "t"], partition_mapping=dg.LastPartitionMapping())
+    found: list[int] = []
+    rows = returning([place, "t"], lambda: spark.range(1), partitions_def=tenants)
+
+    @dg.asset(key=[place, "reader"], ins={"rows": dg.AssetIn([place, "t"])})
+    def reader(rows: DataFrame) -> None:
+        found.append(rows.count())
+
+    @dg.asset(key=[place, "last"], ins={"rows": of_last})
+    def last(rows: DataFrame) -> None:
+        found.append(rows.count())
+
+    options: dict[str, Any] = {"resources": {"io_manager": io}, "instance": dagster_instance}
+    dagster_instance.add_dynamic_partitions("tenants", ["acme", "globex"])
+    for tenant in ("acme", "globex"):
+        dg.materialize([rows], partition_key=tenant, **options)
+    dagster_instance.delete_dynamic_partition("tenants", "acme")
+    for each in (reader, last):
+        dg.materialize([rows, each], selection=[each], **options)
+    assert found == [2, 1]
+
+
 def test_only_the_wanted_partitions_and_columns_are_read(
     spark: SparkSession, io: SparkTableIOManager, place: str
 ) -> None:
