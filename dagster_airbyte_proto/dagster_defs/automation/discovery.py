@@ -29,7 +29,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
-from dagster_airbyte_proto.model import Catalog
+from dagster_airbyte_proto.model import Stream
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 
 # The most partitions that Dagster recommends for one asset.
@@ -100,8 +100,8 @@ def build_partition_discovery_sensor(
 def files_found(pattern: str | Path, *, quiet_seconds: float = 0.0) -> FindKeys:
     """Finds a partition for each file. Its key is the file's path below the part of the pattern without wildcards.
 
-    `**` matches any folders. A file counts once it has not changed for `quiet_seconds`. One whose path is not in UTF-8
-    can be no key, and gives a warning.
+    `**` matches any folders. A file counts once it has not changed for `quiet_seconds`. One whose path can be no key,
+    as it is not in UTF-8 or has `...` or a line break in it, gives a warning.
     """
     parts = Path(pattern).parts
     fixed = next((place for place, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
@@ -109,12 +109,22 @@ def files_found(pattern: str | Path, *, quiet_seconds: float = 0.0) -> FindKeys:
     def find(context: dg.SensorEvaluationContext) -> list[str]:
         found = matching_files(str(pattern), before=time.time() - quiet_seconds)
         keys = [path.relative_to(Path(*parts[:fixed])).as_posix() for path, _ in found]
-        for key in keys:
-            if not _is_utf8(key):
-                context.log.warning(f"The name of the file {key!a} is not in UTF-8: it gets no partition")
-        return [key for key in keys if _is_utf8(key)]
+        return _without_forbidden(context, keys, "file")
 
     return find
+
+
+def _without_forbidden(context: dg.SensorEvaluationContext, keys: Iterable[str], of: str) -> list[str]:
+    """The keys that Dagster allows. Each of the others gives a warning: it must not keep the rest from being synced."""
+    allowed = []
+    for key in keys:
+        if not _is_utf8(key):
+            context.log.warning(f"The name of the {of} {key!a} is not in UTF-8: it gets no partition")
+        elif _is_forbidden(key):
+            context.log.warning(f"Dagster allows no partition key like the name of the {of} {key!r}: it gets none")
+        else:
+            allowed.append(key)
+    return allowed
 
 
 def _is_utf8(path: str) -> bool:
@@ -126,22 +136,30 @@ def _is_utf8(path: str) -> bool:
     return True
 
 
+def _is_forbidden(key: str) -> bool:
+    try:
+        raise_error_on_invalid_partition_key_substring([key])
+    except dg.DagsterInvalidDefinitionError:
+        return True
+    return False
+
+
 def namespaces_offered(connection: Connection, *, connector_key: str = "connector") -> FindKeys:
     """Finds a partition for each namespace in the connector's catalog. The sensor has to require `connector_key`.
 
     The connection's own config must not have templates of a partition.
     """
-    return _catalog_keys(connection, connector_key, lambda catalog: [each.id.namespace for each in catalog.streams])
+    return _catalog_keys(connection, connector_key, "namespace", lambda found: [each.id.namespace for each in found])
 
 
 def streams_offered(connection: Connection, *, connector_key: str = "connector") -> FindKeys:
     """Finds a partition for each stream in the connector's catalog; its key is the name with the namespace. See
     `namespaces_offered`."""
-    return _catalog_keys(connection, connector_key, lambda catalog: [str(each.id) for each in catalog.streams])
+    return _catalog_keys(connection, connector_key, "stream", lambda found: [str(each.id) for each in found])
 
 
 def _catalog_keys(
-    connection: Connection, connector_key: str, keys: Callable[[Catalog], Sequence[str | None]]
+    connection: Connection, connector_key: str, of: str, keys: Callable[[Sequence[Stream]], Sequence[str | None]]
 ) -> FindKeys:
     def find(context: dg.SensorEvaluationContext) -> list[str]:
         connector = getattr(context.resources, connector_key)
@@ -150,7 +168,8 @@ def _catalog_keys(
             opened_source(engine, connection, {}) as source,
         ):
             source.check_config()
-            return [key for key in keys(source.catalog(fresh=True, timeout_seconds=TICK_TIMEOUT_SECONDS)) if key]
+            streams = source.catalog(fresh=True, timeout_seconds=TICK_TIMEOUT_SECONDS).streams
+        return _without_forbidden(context, filter(None, keys(streams)), of)
 
     return find
 
@@ -220,10 +239,8 @@ def _check_key(value: object, doing: str, finder: str) -> None:
         raise ConfigError(doing, f"{finder} returned a {type(value).__name__} as a key", remedy="Keys are strings.")
     if not value:
         raise ConfigError(doing, f"{finder} returned an empty key")
-    try:
-        raise_error_on_invalid_partition_key_substring([value])
-    except dg.DagsterInvalidDefinitionError as error:
-        raise ConfigError(doing, f"{finder} returned the key {value!r}, which Dagster does not allow") from error
+    if _is_forbidden(value):
+        raise ConfigError(doing, f"{finder} returned the key {value!r}, which Dagster does not allow")
 
 
 def _requests(

@@ -250,6 +250,8 @@ def test_files_are_partitions_by_their_paths_once_they_are_left_alone(discovery:
 
     Path(os.fsdecode(bytes(tmp_path) + b"/\xdcbersicht.csv")).write_text("1")
     os.utime(bytes(tmp_path) + b"/\xdcbersicht.csv", (long_ago, long_ago))
+    (tmp_path / "and so on...csv").write_text("1")
+    os.utime(tmp_path / "and so on...csv", (long_ago, long_ago))
     assert keys("**/*.csv") == {"users.csv", "eu/users.csv"}
     assert keys("eu/*.csv") == {"users.csv"}
     assert keys("eu/users.csv") == {"users.csv"}
@@ -258,7 +260,8 @@ def test_files_are_partitions_by_their_paths_once_they_are_left_alone(discovery:
 def test_namespaces_and_streams_of_a_connector_are_partitions(discovery: OpenDiscovery) -> None:
     shop = discovery()
     shop.place.config.pop("scenario")
-    shop.place.offer({"streams": {"users": {"namespace": "eu"}, "orders": {"namespace": "eu"}, "carts": {}}})
+    streams = {"users": {"namespace": "eu"}, "orders": {"namespace": "eu"}, "carts": {}, "odd": {"namespace": "a...b"}}
+    shop.place.offer({"streams": streams})
     asked = Connection.from_file(shop.place.connection_file)
 
     def keys(find: Any) -> list[str | None]:
