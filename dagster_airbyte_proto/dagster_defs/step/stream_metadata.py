@@ -15,6 +15,8 @@ from dagster_airbyte_proto.sync.report import StreamReport
 # A state that many streams share grows with them, and the event of each stream would carry all of it.
 _MAX_STATE_CHARACTERS = 4000
 _MAX_LISTED_LOADS = 20
+# Of larger integers, JavaScript rounds the last digits.
+_LARGEST_EXACT = 2**53 - 1
 
 
 class StreamMetadata(NamespacedMetadataSet):
@@ -175,9 +177,17 @@ def _state(value: Any) -> dg.JsonMetadataValue | dg.TextMetadataValue | None:
     if value is None:
         return None
     text = json.dumps(value, ensure_ascii=False)
-    if len(text) <= _MAX_STATE_CHARACTERS and isinstance(value, dict | list):
-        return dg.JsonMetadataValue(value)
-    return dg.TextMetadataValue(text if len(text) <= _MAX_STATE_CHARACTERS else f"{text[:_MAX_STATE_CHARACTERS]}…")
+    if len(text) > _MAX_STATE_CHARACTERS:
+        return dg.TextMetadataValue(f"{text[:_MAX_STATE_CHARACTERS]}…")
+    is_readable = isinstance(value, dict | list) and not _is_rounded_by_browsers(text)
+    return dg.JsonMetadataValue(value) if is_readable else dg.TextMetadataValue(text)
+
+
+def _is_rounded_by_browsers(text: str) -> bool:
+    """Returns whether a web browser would show another state than this: of an id, say, or of a time in nanoseconds."""
+    numbers: list[int] = []
+    json.loads(text, parse_int=lambda digits: numbers.append(abs(int(digits))))
+    return max(numbers, default=0) > _LARGEST_EXACT
 
 
 def _counts(counts: Mapping[str, int]) -> dg.JsonMetadataValue | None:

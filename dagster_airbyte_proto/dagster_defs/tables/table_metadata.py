@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
+from math import isfinite
 from typing import Any, NamedTuple
 
 import dagster as dg
@@ -119,7 +120,11 @@ def _bound(column: Column, value: Any) -> Any:
     if column.type.kind in _TIMES:
         time = datetime.fromisoformat(value)
         return dg.MetadataValue.timestamp(time if time.tzinfo else time.replace(tzinfo=UTC))
-    return value if isinstance(value, int) and abs(value) <= _LARGEST_PLOTTED else float(value)
+    if isinstance(value, int) and abs(value) <= _LARGEST_PLOTTED:
+        return value
+    number = float(value)
+    # Dagster's web server cannot send a number that is none, and shows the asset with an error then.
+    return number if isfinite(number) else str(value)
 
 
 def _markdown(lines: Sequence[Sequence[Any]]) -> str:

@@ -1,10 +1,16 @@
 """The metadata of each stream, and the progress of a sync."""
 
 import json
+from pathlib import Path
+from typing import Any
 
+from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import plan_asset_streams
+from dagster_airbyte_proto.dagster_defs.tables.table_metadata import SyncedTable, insights
 from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.tables.spark.session import QueryResult
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options
+from tests.dagster_defs.support.saved import connection, save
 from tests.sync.shop import SECRET
 from tests.sync.test_sync import two
 
@@ -57,6 +63,30 @@ def test_a_long_state_is_cut(runs: OpenRuns) -> None:
     shop.place.offer({"streams": {"users": {"records": 0}}, "state": "none", "lines": [json.dumps(long)]})
     run = shop.run(Options(streams=("users",)))
     assert 1000 < len(run.metadata("users")["airbyte_proto/state_after"]) < 5000
+
+
+def test_a_state_that_web_browsers_would_round_is_text(runs: OpenRuns) -> None:
+    shop = runs()
+
+    def after(position: int) -> Any:
+        stream = {"stream_descriptor": {"name": "users"}, "stream_state": {"next": 0, "seen": position}}
+        message = {"type": "STATE", "state": {"type": "STREAM", "stream": stream}}
+        shop.place.offer({"streams": {"users": {"records": 0}}, "state": "none", "lines": [json.dumps(message)]})
+        return shop.run(Options(streams=("users",))).metadata("users")["airbyte_proto/state_after"]
+
+    assert after(2**53 - 1)["seen"] == 2**53 - 1
+    assert f'"seen": {2**53 + 1}' in after(2**53 + 1)
+
+
+def test_the_largest_number_of_a_column_may_be_none(tmp_path: Path) -> None:
+    scores = {"name": "users", "json_schema": {"properties": {"score": {"type": "number"}}}}
+    [stream] = plan_asset_streams(connection(), catalog=save(tmp_path, scores)).streams
+    answer = QueryResult((), [[2, 2, 1.5, "NaN"]])
+
+    found = insights(SyncedTable("shop.users", stream.planned, 1, lambda _: answer))
+
+    assert found["airbyte_proto/column/score/smallest"] == 1.5
+    assert found["airbyte_proto/column/score/largest"] == "NaN"
 
 
 def test_the_connectors_lines_are_in_the_compute_logs_at_their_levels_and_warnings_in_the_run(runs: OpenRuns) -> None:
