@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
+from dagster_airbyte_proto.errors import ConfigError
 
 
 class StepOptions(NamedTuple):
@@ -28,7 +30,9 @@ def connection_step(
     check_specs: Sequence[dg.AssetCheckSpec] | None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Decorates the function that is the step. Runs of one connection wait for each other in a pool of its own, and
-    time windows are backfilled in one run, unless the options say otherwise."""
+    time windows are backfilled in one run, unless the options say otherwise. Raises ConfigError for streams with
+    different partitions: a run would make slices of a table whose asset has no partitions."""
+    _check_partitions(connection, options.partitions_def, specs)
     return dg.multi_asset(
         name=options.name,
         specs=specs,
@@ -41,6 +45,19 @@ def connection_step(
         retry_policy=options.retry_policy,
         required_resource_keys=set(options.required_resource_keys or ()),
     )
+
+
+def _check_partitions(
+    connection: Connection, of_all: dg.PartitionsDefinition[Any] | None, specs: Sequence[dg.AssetSpec]
+) -> None:
+    for spec in specs:
+        own, others = spec.partitions_def or of_all, specs[0].partitions_def or of_all
+        if own != others:
+            raise ConfigError(
+                asset_error_context(connection),
+                f"asset {spec.key.to_user_string()} has other partitions than {specs[0].key.to_user_string()}",
+                remedy="All streams of a connection share theirs: set `partitions_def`, or a component's `partitions`.",
+            )
 
 
 def _default_backfill_policy(partitions_def: dg.PartitionsDefinition[Any] | None) -> dg.BackfillPolicy | None:

@@ -254,6 +254,17 @@ def test_a_translator_that_makes_two_assets_one_is_refused(tmp_path: Path) -> No
     )
 
 
+def test_streams_with_partitions_of_their_own_are_refused(tmp_path: Path) -> None:
+    class Ours(StreamTranslator):
+        def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
+            days = dg.DailyPartitionsDefinition("2026-01-01") if data.stream.id.name == "orders" else None
+            return super().get_asset_spec(data).replace_attributes(partitions_def=days)
+
+    save(tmp_path, USERS, ORDERS)
+    with pytest.raises(ConfigError, match="asset shop/sales/orders has other partitions than shop/users"):
+        _assets(tmp_path, translator=Ours())
+
+
 def test_a_key_that_dagster_makes_no_name_of_is_refused(tmp_path: Path) -> None:
     save(tmp_path, USERS)
 
