@@ -50,6 +50,15 @@ def cancellation(connection: str, error: BaseException | None) -> dg.Failure:
     )
 
 
+@contextmanager
+def ending_by_interrupts(failure: dg.Failure) -> Iterator[None]:
+    """Raises the failure of a terminated step in the place of an interrupt, wherever in the step that strikes."""
+    try:
+        yield
+    except INTERRUPTS:
+        raise failure from None
+
+
 def _metadata(report: SyncReport, failed: Mapping[str, StreamReport]) -> dict[str, dg.MetadataValue]:
     first = list(failed.items())[:_MAX_NAMED_STREAMS]
     return {

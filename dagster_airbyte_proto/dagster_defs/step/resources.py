@@ -23,10 +23,10 @@ from dagster_airbyte_proto.dagster_defs.engines import (
 from dagster_airbyte_proto.dagster_defs.partitions import slices_of
 from dagster_airbyte_proto.dagster_defs.push.partition_pushes import PartitionPushes
 from dagster_airbyte_proto.dagster_defs.push.push_progress import PushProgress
-from dagster_airbyte_proto.dagster_defs.push.step import PushedAssets, PushEvents, PushStep
+from dagster_airbyte_proto.dagster_defs.push.step import PushedAssets, PushEvents, PushStep, cancelled_push
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
-from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
+from dagster_airbyte_proto.dagster_defs.step.failures import cancellation, ending_by_interrupts, failing_the_step
 from dagster_airbyte_proto.dagster_defs.step.materialization_builder import MaterializationBuilder
 from dagster_airbyte_proto.dagster_defs.step.run_progress import RunProgress, step_key
 from dagster_airbyte_proto.dagster_defs.step.sync_events import SyncedAssets, SyncEvent, SyncEvents, SyncEventStream
@@ -91,6 +91,10 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
 
     def push(self, context: dg.AssetExecutionContext, connection: Connection | None = None) -> PushEvents:
         """Pushes the selected streams, and yields a materialization for each, for the step to yield."""
+        with ending_by_interrupts(cancelled_push(_name(context, connection))):
+            yield from self._push_events(context, connection)
+
+    def _push_events(self, context: dg.AssetExecutionContext, connection: Connection | None) -> PushEvents:
         with failing_the_step():
             definition = definition_of(context.assets_def)
             connection = connection or definition.connection
@@ -140,7 +144,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     def _events(
         self, context: dg.AssetExecutionContext, connection: Connection | None, requested: RequestedMetadata
     ) -> Iterator[SyncEvent]:
-        with ExitStack() as opened:
+        with ending_by_interrupts(cancellation(_name(context, connection), None)), ExitStack() as opened:
             with failing_the_step():
                 store = opened.enter_context(opened_store(self))
                 stream = self._event_stream(context, connection, store, requested)
@@ -230,6 +234,10 @@ class _PartitionSync(NamedTuple):
             attempt=self.context.retry_number + 1,
         )
         return sync_connection(engine, self.connection, request, options)
+
+
+def _name(context: dg.AssetExecutionContext, connection: Connection | None) -> str:
+    return context.assets_def.node_def.name if connection is None else connection.name
 
 
 def _synced_assets(

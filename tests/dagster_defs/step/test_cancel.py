@@ -2,10 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
+from tests.dagster_defs.conftest import OpenRuns
+from tests.dagster_defs.support.folder_shop import Options, resources, shop_assets
 from tests.dagster_defs.support.shop_runs import Run, terminate
 from tests.dagster_defs.support.step_process import StepProcess, opened
 from tests.support.fork_server import Kill
@@ -42,6 +47,37 @@ def terminated(place: Shop, steps: StepProcess, is_time: Callable[[], bool]) -> 
     with opened(place.folder / "dagster") as instance:
         seconds = terminate(instance, run_id, process, steps.end)
     return run_of(place, run_id), seconds
+
+
+class TerminatedStore(SqlStateStore):
+    """A state store that does not answer before the run is terminated."""
+
+    def open(self) -> SqlStore:
+        raise dg.DagsterExecutionInterruptedError
+
+
+@pytest.mark.parametrize("does", ["sync", "push"])
+def test_a_run_that_waits_for_its_state_store_is_not_tried_again(does: str, runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer(two(5, 5))
+    specs = list(shop_assets(shop.place.connection_file, Options()).specs)
+
+    @dg.multi_asset(specs=specs, retry_policy=dg.RetryPolicy(max_retries=2), can_subset=True)
+    def step(context: dg.AssetExecutionContext, connector: ConnectorResource) -> Iterator[Any]:
+        yield from getattr(connector, does)(context)
+
+    result = dg.materialize(
+        [step],
+        resources={
+            **resources(shop.place.home, Options()),
+            "connector": ConnectorResource(home=str(shop.place.home), state=TerminatedStore(url="")),
+        },
+        instance=shop.instance,
+        raise_on_error=False,
+    )
+    run = Run(shop.instance, result.run_id)
+    assert (run.succeeded, run.attempts) == (False, 1)
+    assert f"The {does} of step was cancelled" in run.descriptions[0]
 
 
 @pytest.mark.everyday("hang")
