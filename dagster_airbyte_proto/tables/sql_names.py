@@ -1,8 +1,9 @@
-"""Quotes names and literals for Spark SQL."""
+"""Quotes names and literals for Spark SQL, and reads names."""
 
 import re
 from collections.abc import Sequence
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 
 # Spark's list of the words that ANSI SQL reserves. Unquoted, `null` and `current_date` are not read as columns.
@@ -17,6 +18,8 @@ _RESERVED = re.compile(
 )
 
 _SESSION_CATALOG_NAME = re.compile(r"\w+", re.ASCII)
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -49,3 +52,14 @@ def is_by_folder(table: str) -> bool:
 def qualified(catalog: str, name: TableName) -> str:
     """Returns the name of a table as a user writes it in SQL."""
     return ".".join(quoted(part) for part in (catalog, *name))
+
+
+def name_parts(name: str, looked_for: str, found: str) -> tuple[str, ...]:
+    """Returns the parts of a name, as a user writes it in SQL. Raises ConfigError if it is none."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"looking for {looked_for}",
+            found,
+            remedy="Write it as in SQL: lake.shop.users, with backticks around a part that contains a dot.",
+        )
+    return tuple(plain or quoted.replace("``", "`") for quoted, plain in _PART.findall(name))

@@ -2,6 +2,7 @@
 `airbyte-proto loads resolve` does."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import dagster as dg
 from pydantic import Field
@@ -34,8 +35,9 @@ def resolve_op(name: str, connector_key: str, io_manager_key: str) -> dg.OpDefin
     @dg.op(name=f"{name}_resolve_load", required_resource_keys={connector_key, io_manager_key})
     def resolve(context: dg.OpExecutionContext, config: ResolveConfig) -> None:
         connector = getattr(context.resources, connector_key)
-        tables = table_io_manager(context.resources, io_manager_key, name).tables({"dagster-run": context.run_id})
-        with failing_the_step(), opened_engine(connector, tables) as engine:
+        with failing_the_step(), ExitStack() as opened:
+            tables = table_io_manager(context.resources, io_manager_key, name).tables({"dagster-run": context.run_id})
+            engine = opened.enter_context(opened_engine(connector, tables))
             load_id = _chosen(name, engine.store.announced_loads(name), config)
             resolution = Resolution(config.outcome == LANDED, f"dagster run {context.run_id}")
             waiting = LeaseWait(connector.lease_wait_seconds, notify=context.log.info)

@@ -17,11 +17,16 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _LEGIBLE = re.compile("[A-Za-z0-9]")
 
 
+def allowed_in_keys(part: str) -> str:
+    """Returns a part of a name with "_" for the characters that Dagster does not allow."""
+    return _UNSAFE.sub("_", part)
+
+
 def key_paths(streams: Sequence[StreamId]) -> list[tuple[str, ...]]:
     """Each stream's namespace and name in characters that Dagster allows. Equal results get a suffix, and so does a
     name of which no letter or digit is left."""
     written = [tuple(part for part in (each.namespace, each.name) if part) for each in streams]
-    paths = [tuple(_UNSAFE.sub("_", part) for part in parts) or ("_",) for parts in written]
+    paths = [tuple(map(allowed_in_keys, parts)) or ("_",) for parts in written]
     preferred = [_dagster_name(path) for path in paths]
     # Not in the order of the catalog: another stream in it must not pass the key of one to the other, whose table the
     # assets downstream would then read. Names that are keys as they are come first.

@@ -1,6 +1,5 @@
 """The IO manager for Spark tables: it confirms rows that a sync committed, writes frames, and reads tables."""
 
-import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from dagster_airbyte_proto.tables.formats import (
 )
 from dagster_airbyte_proto.tables.remote_sessions import REMOTE, is_remote
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from dagster_airbyte_proto.tables.sql_names import qualified, quoted
+from dagster_airbyte_proto.tables.sql_names import name_parts, qualified, quoted
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 if TYPE_CHECKING:
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 TABLE_NAME = "dagster/table_name"
 WRITE = "airbyte_proto/write"
 PARTITION_COLUMN = "airbyte_proto/partition_column"
-_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
-_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 # Spark's modules take most of a second to import, and definitions are loaded where no table is ever touched: hence
 # they are imported inside functions.
@@ -113,7 +110,7 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         It starts no Spark, but for an Iceberg catalog of another type than `hadoop`. Raises ConfigError for a name
         that is none, TableError where the table cannot be read.
         """
-        parts = _name_parts(table, "the newest snapshot of a table", f"its name is {table!r}")
+        parts = name_parts(table, "the newest snapshot of a table", f"its name is {table!r}")
         parts = (self.catalog_name, self.namespace)[: max(0, 3 - len(parts))] + parts
         if len(parts) != 3:
             remedy = "Name it by its catalog, one namespace and its name."
@@ -256,7 +253,7 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
             *prefix, table = key.path
             return self.catalog_name, "_".join(prefix) or self.namespace, table
         name = str(getattr(name, "value", name))
-        parts = _name_parts(name, f"the table of {key.to_user_string()}", f"its metadata {TABLE_NAME} is {name!r}")
+        parts = name_parts(name, f"the table of {key.to_user_string()}", f"its metadata {TABLE_NAME} is {name!r}")
         if definition_in(metadata):
             # Definitions cannot see the resources, so the catalog in their table name may differ from this one's.
             return self.catalog_name, *parts[-2:]
@@ -266,12 +263,15 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         from dagster_airbyte_proto.tables.spark.frames import TableSelection
 
         metadata = context.definition_metadata
-        snapshot_id = metadata.get("snapshot_id")
+        columns, snapshot_id = metadata.get("columns") or (), metadata.get("snapshot_id")
+        if isinstance(columns, str):  # Each of its letters would be a column.
+            found = f"the metadata of the input has the text {columns!r} as `columns`, where a list belongs"
+            raise ConfigError(
+                f"loading {context.asset_key.to_user_string()}", found, remedy=f'Write "columns": ["{columns}"].'
+            )
         is_of_slices = context.has_asset_partitions and not _takes_whole_table(context)
         slices = self._slices(_upstream_metadata(context), context) if is_of_slices else None
-        return TableSelection(
-            tuple(metadata.get("columns") or ()), slices, None if snapshot_id is None else str(snapshot_id)
-        )
+        return TableSelection(tuple(columns), slices, None if snapshot_id is None else str(snapshot_id))
 
     def _slices(self, metadata: Mapping[str, Any], context: dg.InputContext | dg.OutputContext) -> "Slices":
         from dagster_airbyte_proto.tables.spark.frames import Slices
@@ -296,17 +296,6 @@ def _takes_whole_table(context: dg.InputContext) -> bool:
         return True
     mapping = assets.get_partition_mapping_for_dep(context.asset_key)
     return assets.partitions_def is None and (mapping is None or isinstance(mapping, dg.AllPartitionMapping))
-
-
-def _name_parts(name: str, looked_for: str, found: str) -> tuple[str, ...]:
-    """Splits an SQL name into its parts."""
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"looking for {looked_for}",
-            found,
-            remedy="Write it as in SQL: lake.shop.users, with backticks around a part that contains a dot.",
-        )
-    return tuple(plain or quoted.replace("``", "`") for quoted, plain in _PART.findall(name))
 
 
 def _table_metadata(table: str, rows: int | None, snapshot_id: str | None) -> dict[str, Any]:

@@ -54,6 +54,18 @@ def test_a_pushed_stream_is_an_asset_downstream_of_its_table(table: PushedTable)
     assert other.asset_deps[key] == {dg.AssetKey(["people"])}
 
 
+@pytest.mark.parametrize(
+    ("named", "key"),
+    [("lake.shop.`Sales Orders`", ["shop", "Sales_Orders"]), ("lake.`shop.eu`.users", ["shop.eu", "users"])],
+)
+def test_the_asset_of_a_table_with_a_quoted_name_is_that_of_its_sync(
+    table: PushedTable, named: str, key: list[str]
+) -> None:
+    table.push["from"] = named
+    assets = build_push_assets(Connection.from_file(table.connection_file()))
+    assert list(assets.asset_deps.values()) == [{dg.AssetKey(key)}]
+
+
 def test_a_run_pushes_and_tells_its_numbers(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
     connection = Connection.from_file(table.connection_file())
 

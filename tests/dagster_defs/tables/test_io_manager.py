@@ -199,6 +199,9 @@ def test_a_column_that_is_not_there_is_a_config_error(spark: SparkSession, io: S
     with pytest.raises(ConfigError, match="there is no nam") as refused:
         run(io, asset, _reader(place, columns=["nam"]))
     assert "It has id, name." in refused.value.remedy
+    with pytest.raises(ConfigError, match="has the text 'id' as `columns`") as refused:
+        run(io, dg.AssetSpec([place, "t"]), _reader(place, columns="id"))
+    assert 'Write "columns": ["id"]' in refused.value.remedy
 
 
 def test_a_snapshot_that_is_not_there_is_a_config_error(
