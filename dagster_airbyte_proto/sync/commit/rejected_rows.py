@@ -63,9 +63,8 @@ class RejectedRows:
         self._on_warning(f"the rejected records of stream {stream.name} are in no table: {error}")
 
     def _prepared(self, stream: StreamId) -> TableTarget:
-        name = TableName(NAMESPACE, f"{self._lease.connection}__{stream.name}")
         spec = TableSpec(
-            name,
+            _table(self._lease.connection, stream),
             _SCHEMA,
             comment="Records that the source rejected",
             evolution_rules=EvolutionRules(SchemaPolicy.FREEZE),
@@ -113,7 +112,14 @@ def rejected_stream(stream: StreamId) -> StreamId:
 
 
 def parts_of_rejected(parts: Sequence[StagedRows]) -> dict[StreamId, StreamId]:
-    """Returns the names of the parts that have rejected records, each with the stream whose rows are around them."""
+    """Returns the names of the parts that have rejected records, each with the stream whose rows are around them.
+
+    A source may have a stream of such a name, and a table in this namespace. Its rows were emitted as rows.
+    """
     streams = {rejected_stream(part.stream): part.stream for part in parts}
-    names = (part.stream for part in parts if part.table.namespace == NAMESPACE)
-    return {name: streams[name] for name in names if name in streams}
+    found = (part.stream for part in parts if part.table == _table(part.connection, part.stream) and part.emitted == 0)
+    return {name: streams[name] for name in found if name in streams}
+
+
+def _table(connection: str, rejected: StreamId) -> TableName:
+    return TableName(NAMESPACE, f"{connection}__{rejected.name}")

@@ -73,7 +73,9 @@ def test_state_rejected_records_and_transforms_go_on_from_run_to_run(runs: OpenR
         assert _counted(shop) == [str(position)]
     tables = FolderTables(shop.place.home / "warehouse")
     assert tables.rows(TableName("shop", "users")).num_rows == 5
-    assert tables.rows(TableName("_rejected", "shop__users")).column("_row").to_pylist() == ['{"id":8}']
+    rejected = tables.rows(TableName("_rejected", "shop__users")).select(["_reason", "_row"]).to_pylist()
+    assert [each["_row"] for each in rejected] == [None]  # A query may drop or hash what the record has.
+    assert rejected[0]["_reason"].endswith("(its record is left out: id)")
 
 
 def test_a_relay_of_components_keeps_its_states(runs: OpenRuns, quick_folder: Path) -> None:

@@ -1,6 +1,9 @@
 """A table that cannot be searched, or that refuses its part of a load, fails its own stream and those that share its
 state."""
 
+import json
+from typing import Any
+
 import pytest
 
 from dagster_airbyte_proto.model import TableName
@@ -73,3 +76,31 @@ def test_the_lost_rows_of_a_stream_that_is_read_whole_stop_no_shared_state(shop:
     assert place.positions()["users"] == 10
     assert place.sync().status is COMPLETE
     expect(place, 10, 5)
+
+
+def _in_rejected(kind: str, **of_stream: Any) -> list[str]:
+    """Messages of the stream `users`, and of one of this name in a namespace that is called as ours."""
+    found = []
+    for namespace in ({}, {"namespace": "_rejected"}):
+        if kind == "RECORD":
+            body: dict[str, Any] = {"record": {"stream": "users", "emitted_at": 1, **of_stream, **namespace}}
+        else:
+            descriptor = {"stream_descriptor": {"name": "users", **namespace}, "stream_state": {"next": 3}}
+            body = {"state": {"type": "STREAM", "stream": descriptor}}
+        found.append(json.dumps({"type": kind, **body}))
+    return found
+
+
+def test_a_namespace_that_is_called_as_that_of_rejected_rows_is_one_as_any_other(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.more = {"destination": {"namespace": "${source_namespace}"}}
+    users = {"name": "users", "json_schema": {"properties": {"id": {"type": "integer"}}}}
+    users |= {"supported_sync_modes": ["full_refresh", "incremental"], "source_defined_cursor": True}
+    catalog = {"type": "CATALOG", "catalog": {"streams": [users, {**users, "namespace": "_rejected"}]}}
+    lines = [*_in_rejected("RECORD", data={"id": 1}), *_in_rejected("STATE")]
+    place.offer({"streams": {}, "answers": {"discover": {"lines": [json.dumps(catalog)]}, "read": {"lines": lines}}})
+    report = sync(place, {("commit shop.users", 1): CallFault.BEFORE})
+    assert {name: (each.status, each.committed) for name, each in report.streams.items()} == {
+        "users": (FAILED, 0),
+        "_rejected.users": (COMPLETE, 1),
+    }
