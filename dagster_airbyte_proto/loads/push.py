@@ -38,7 +38,7 @@ class TableSnapshot(msgspec.Struct, frozen=True):
 
 
 class RowForm(msgspec.Struct, frozen=True):
-    """The content of the hash of each row: a `fingerprint`, and the fields in their `order`.
+    """What goes into the hash of each row: a `fingerprint`, and the fields in their `order`.
 
     Forms of the same fields, key and options have the same `content`, whatever their order.
     """
