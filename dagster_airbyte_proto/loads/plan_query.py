@@ -60,8 +60,7 @@ class PlanQuery(NamedTuple):
     Without `fields` the destination gets all columns: of a table without SYNC_COLUMNS, but `has_sync_columns` adds
     these. `delivered` is the table of what it has; without it all rows are sent, and with `sends_all`, where it only
     shows which rows are gone. Of a `cursor` column only values greater than `after` are. `fingerprint` goes into the
-    hash of each row, before the fields as `hashed` orders them, or as they come. With `compares_keys` a table remembers
-    what is delivered, though the first query asks it nothing.
+    hash of each row. With `compares_keys` a table remembers what is delivered, though the first query asks it nothing.
     The table is read as it was `at` a snapshot. With `since` only what has changed after that one is compared with what
     is delivered. Of a `partition` only its rows are, and removed is what was delivered in it last and is gone from it.
     """
@@ -83,7 +82,6 @@ class PlanQuery(NamedTuple):
     since: TableSnapshot | None = None
     partition: PushedPartition | None = None
     sends_all: bool = False
-    hashed: tuple[str, ...] = ()
     has_sync_columns: bool = False
 
     @property

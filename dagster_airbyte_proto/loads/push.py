@@ -37,17 +37,6 @@ class TableSnapshot(msgspec.Struct, frozen=True):
     snapshot_id: str
 
 
-class RowForm(msgspec.Struct, frozen=True):
-    """What goes into the hash of each row: a `fingerprint`, and the fields in their `order`.
-
-    Forms of the same fields, key and options have the same `content`, whatever their order.
-    """
-
-    fingerprint: str
-    order: tuple[str, ...]
-    content: str
-
-
 class PlannedCounts(msgspec.Struct, frozen=True):
     """The numbers of a plan, by what is to happen to the rows. None where nobody looked: the plan cannot tell.
 
@@ -81,8 +70,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     are in the plan too. With `keeps_snapshot` the next push looks for changes from there on. A plan of a `partition`
     has the rows of that one alone. The text of `json_fields` is JSON already. `transform_states` are those of the
     stream's transforms after all rows of the plan. With `columns` the files are the table's own, in its `snapshot`. The
-    rows of a plan that `resends` are the rejected records that the store keeps in the name of the plan. The `form` is
-    that of an earlier release, in which the rows delivered so far are; None for today's.
+    rows of a plan that `resends` are the rejected records that the store keeps in the name of the plan.
     """
 
     plan_id: str
@@ -108,7 +96,6 @@ class SealedPlan(msgspec.Struct, frozen=True):
     columns: tuple[PlanColumn, ...] = ()
     cursor_of: str = ""
     resends: bool = False
-    form: RowForm | None = None
 
     @property
     def rows(self) -> int:
@@ -118,11 +105,6 @@ class SealedPlan(msgspec.Struct, frozen=True):
     def moves_snapshot(self) -> bool:
         """True if the plan covers changes of the table that the one before did not, though no row may have to go."""
         return self.snapshot is not None and self.snapshot != self.snapshot_before
-
-    @property
-    def moves_state(self) -> bool:
-        """True if the state moves with the plan though it has no row to send."""
-        return self.starts_over or self.moves_snapshot or self.form is not None
 
     @property
     def rows_to_write(self) -> int:
@@ -185,8 +167,7 @@ class PushPosition(msgspec.Struct, frozen=True):
 
     `cursor` is the value, and `snapshot` the snapshot of the table, up to which all rows were acknowledged: those of
     the plan once it is at its end. `basis` (`push_basis`) and `cursor_of` are the plan's. Of a mirror
-    whose state was reset, `resent` are the partitions that were pushed since: the others are to be sent again. The
-    `form` is that of an earlier release, in which the delivered rows are; None for today's.
+    whose state was reset, `resent` are the partitions that were pushed since: the others are to be sent again.
     """
 
     plan_id: str
@@ -197,12 +178,6 @@ class PushPosition(msgspec.Struct, frozen=True):
     basis: str = ""
     cursor_of: str = ""
     resent: tuple[str, ...] | None = None
-    form: RowForm | None = None
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint in the basis; empty without one."""
-        return next(iter(self.basis.split(":")[1:]), "")
 
     @classmethod
     def of(cls, state_value: object) -> "PushPosition | None":

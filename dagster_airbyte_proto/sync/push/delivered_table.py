@@ -121,12 +121,11 @@ def fold(context: PushContext, delivery: Delivery, folded: int, target: TableTar
     """Brings the rows that were acknowledged since position `folded` into the delivered table, and moves the state.
 
     Returns the new position. Does nothing if none were, but for an empty plan: one that starts over empties the table,
-    and one of changes that are no rows to send moves the state to their snapshot. One in the form of an earlier release
-    has the state remember it. Raises TableError if a table refuses
+    and one of changes that are no rows to send moves the state to their snapshot. Raises TableError if a table refuses
     the rows, and CommitUnknown if nobody can tell: the plan is needed until a later run has brought them in.
     """
     plan, end = delivery.plan, delivery.acknowledged
-    if end <= folded and not (plan.rows == 0 and plan.moves_state):
+    if end <= folded and not (plan.rows == 0 and (plan.starts_over or plan.moves_snapshot)):
         return folded
     has_rows = end > folded or plan.starts_over
     load = Load(
@@ -165,7 +164,6 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
         basis=push_basis(plan.mode, plan.fingerprint, plan.mapping),
         cursor_of=plan.cursor_of,
         resent=_resent(context, plan),
-        form=plan.form,
     )
     return state_codec_named(PUSH).from_value(plan.stream, msgspec.to_builtins(position))
 

@@ -1,7 +1,9 @@
 """Plans the push of one stream: has Spark find the rows to send, holds them against the guards, and seals the plan."""
 
+import hashlib
+import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,7 +12,7 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset
 from dagster_airbyte_proto.checkpoints.transform_states import stored_transform_states
-from dagster_airbyte_proto.connection import PushOptions
+from dagster_airbyte_proto.connection import ConstantColumn, ExpressionColumn, PushOptions
 from dagster_airbyte_proto.encoding.sendable import python_rows
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.load import TransformState
@@ -18,6 +20,7 @@ from dagster_airbyte_proto.loads.plan_query import (
     CHANGE,
     LEFT_OUT,
     OWN_COLUMNS,
+    PlannedField,
     PlannedRows,
     PlanQuery,
     RowChange,
@@ -28,10 +31,11 @@ from dagster_airbyte_proto.loads.push import (
     PushPosition,
     SealedPlan,
     TableSnapshot,
+    push_basis,
 )
 from dagster_airbyte_proto.loads.storage import Storage, folder_name
 from dagster_airbyte_proto.loads.table import TableTarget
-from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId
+from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId, TransformSpec
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
@@ -39,19 +43,17 @@ from dagster_airbyte_proto.sync.push.plan.field_origins import cursor_field
 from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of
 from dagster_airbyte_proto.sync.push.plan.plan_files import column_of, plan_files
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
-from dagster_airbyte_proto.sync.push.plan.row_form import RowForms, planned_fields, row_forms
 from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
 from dagster_airbyte_proto.sync.push.push_context import PushContext
+from dagster_airbyte_proto.transforms.transform_choice import described_transforms
 
 
 class PushOrigin(NamedTuple):
     """The rows of one stream before they are planned: what Spark is asked, the fields that the destination gets, the
-    forms in which rows are compared, the table that remembers them (None where none does), the transforms between, and
-    the field that has the cursor."""
+    table that remembers them (None where none does), the transforms between, and the field that has the cursor."""
 
     query: PlanQuery
     fields: pa.Schema
-    forms: RowForms
     delivered: TableTarget | None
     transforms: PushTransforms | None = None
     cursor: str | None = None
@@ -64,7 +66,7 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
         stream=str(stream),
         table=options.table,
         sql=options.sql if context.request.partition is None else query_of(context.request.partition, options.sql),
-        fields=planned_fields(options),
+        fields=_planned_fields(options),
         keys=options.key or (),
         fingerprint="",
         sends_changed=options.mode is not PushMode.INSERT,
@@ -74,7 +76,7 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
         compares_keys=options.changes_by in BY_KEY,
         partition=partition,
     )
-    given = fields = context.engine.planner.fields(query)
+    fields = context.engine.planner.fields(query)
     _check_names(stream, fields)
     specs = context.delivery.connection.transforms_of(stream)
     transforms = transforms_of(stream, options, specs, fields, context.enrichers)
@@ -82,16 +84,16 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
     if transforms is not None:
         fields, passed_on = transforms.fields()
         _check_names(stream, fields)
-    forms = row_forms(options, given, fields, specs)
+    query = query._replace(fingerprint=_fingerprint(options, fields, specs))
     if options.changes_by not in BY_KEY:
         if query.retries_rejected:
             text = (
                 f"{stream}: with changes: {options.changes_by} no rejected rows are remembered; `--full` sends all rows"
             )
             context.delivery.destination.note(text)
-        return PushOrigin(query, fields, forms, None, transforms, cursor_field(query, fields, passed_on))
+        return PushOrigin(query, fields, None, transforms, cursor_field(query, fields, passed_on))
     spec = delivered_spec(context.delivery.connection.name, stream, fields, query.keys)
-    return PushOrigin(query, fields, forms, prepare_delivered_table(context, spec, stream), transforms)
+    return PushOrigin(query, fields, prepare_delivered_table(context, spec, stream), transforms)
 
 
 def _check_names(stream: StreamId, fields: pa.Schema) -> None:
@@ -114,21 +116,15 @@ def make_plan(
     Raises TableError where a guard stops it: then nothing of it stays.
     """
     starts_over = context.request.is_full or position is None or position.resends(context.request.partition_key)
-    form = origin.forms.after(position) if origin.delivered else origin.forms.own
     query = origin.query._replace(
-        fingerprint=form.fingerprint,
-        hashed=form.order,
         at=_snapshot(context, options),
         delivered=origin.delivered.qualified if origin.delivered else None,
         sends_all=starts_over,
     )
-    compared = None
     if not starts_over and position is not None:
         query = query._replace(after=position.cursor)
-        # Up to this snapshot no row has to be sent; there is none where the mapping or the mode is another one by now.
-        compared = position.snapshot if origin.forms.has_basis(options, form, position.basis) else None
         if options.changes_by is ChangesBy.SNAPSHOTS:
-            query = query._replace(since=_since(context, query, position, compared))
+            query = query._replace(since=_since(context, options, query, position))
         _check_cursor(options, query, position)
     plan_id = secrets.token_hex(8)
     storage = context.engine.tables.storage
@@ -147,14 +143,7 @@ def make_plan(
         plan = _sealed(context, stream, options, query, folder, planned, own)
         plan = _with_ends(options, query, plan, planned, None if starts_over else position)
         json_fields = tuple(field.name for field in origin.fields if isinstance(field.type, pa.JsonType))
-        plan = msgspec.structs.replace(
-            plan,
-            json_fields=json_fields,
-            transform_states=states,
-            snapshot_before=compared,
-            mapping=origin.forms.mapping,
-            form=None if form is origin.forms.own else form,
-        )
+        plan = msgspec.structs.replace(plan, json_fields=json_fields, transform_states=states)
         _check_removals(options, plan, planned, storage)
     except BaseException:
         remove_orphan_files(folder, (), storage)
@@ -180,15 +169,16 @@ def _snapshot(context: PushContext, options: PushOptions) -> TableSnapshot | Non
 
 
 def _since(
-    context: PushContext, query: PlanQuery, position: PushPosition, compared: TableSnapshot | None
+    context: PushContext, options: PushOptions, query: PlanQuery, position: PushPosition
 ) -> TableSnapshot | None:
     """The snapshot after which changes are looked for; None where rows before it may have to be sent too."""
     if query.retries_rejected:
         return None
-    if compared is None:
+    found = _compared_snapshot(options, query, position)
+    if found is None:
         reason = "no snapshot was pushed" if position.snapshot is None else "its mapping or mode was changed"
         context.log.write("NOTE", f"{query.stream}: all rows of {query.table} are compared: {reason}")
-    return compared
+    return found
 
 
 def _check_cursor(options: PushOptions, query: PlanQuery, position: PushPosition) -> None:
@@ -207,6 +197,12 @@ def _check_cursor(options: PushOptions, query: PlanQuery, position: PushPosition
 def _cursor_of(options: PushOptions) -> str:
     """The column and the table that a cursor value is of; empty without a cursor."""
     return f"{options.cursor} of {options.table or 'a query'}" if options.cursor else ""
+
+
+def _compared_snapshot(options: PushOptions, query: PlanQuery, position: PushPosition) -> TableSnapshot | None:
+    """The snapshot up to which no row has to be sent; None where the mapping or the mode is another one by now."""
+    is_same = position.basis == push_basis(options.mode, query.fingerprint, _mapping(options))
+    return position.snapshot if is_same else None
 
 
 def _planned(context: PushContext, query: PlanQuery, folder: str) -> PlannedRows:
@@ -267,6 +263,39 @@ def _plans_folder(context: PushContext, stream: StreamId, origin: PushOrigin) ->
     return str(folder / folder_name(str(stream)))
 
 
+def _planned_fields(options: PushOptions) -> tuple[PlannedField, ...]:
+    fields = []
+    for name, mapped in (options.map or {}).items():
+        if isinstance(mapped, ConstantColumn):
+            fields.append(PlannedField(name, constant=mapped.value))
+        elif isinstance(mapped, ExpressionColumn):
+            fields.append(PlannedField(name, sql=mapped.sql))
+        else:
+            fields.append(PlannedField(name, column=mapped))
+    return tuple(fields)
+
+
+def _fingerprint(options: PushOptions, fields: pa.Schema, specs: Sequence[TransformSpec]) -> str:
+    """A digest of what the destination gets: another one means that rows have to be sent again."""
+    described = {
+        "fields": [(field.name, str(field.type)) for field in fields],
+        "keys": options.key,
+        "options": options.options,
+        "nulls": options.nulls or "send",
+        **({"transforms": described_transforms(specs)} if specs else {}),
+    }
+    return _digest(described)
+
+
+def _mapping(options: PushOptions) -> str:
+    """A digest of the mapping; empty without one."""
+    return _digest(_planned_fields(options)) if options.map else ""
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
 def _sealed(
     context: PushContext,
     stream: StreamId,
@@ -294,6 +323,7 @@ def _sealed(
         removal_files=removal_files,
         counts=_counts(query, planned, written, changed, removed),
         fingerprint=query.fingerprint,
+        mapping=_mapping(options),
         generation_id=context.delivery.sync_id,
         partition=context.request.partition_key,
         columns=own.columns if own is not None else (),
@@ -334,6 +364,7 @@ def _with_ends(
         cursor_of=_cursor_of(options) or ("" if position is None else position.cursor_of),
         # What a table has up to a snapshot is not pushed with one partition of it.
         snapshot=None if query.partition is not None else query.at,
+        snapshot_before=None if position is None else _compared_snapshot(options, query, position),
         keeps_snapshot=options.changes_by is ChangesBy.SNAPSHOTS,
     )
 

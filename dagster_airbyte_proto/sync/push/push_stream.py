@@ -73,13 +73,12 @@ def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin
         if before.undecided and origin.delivered is None and _is_delivered(context, before.plan):
             # Nobody remembers its rows: planned anew in this very run, they would all be sent once more.
             return msgspec.structs.replace(_report_of_plan(before.plan, options, None), resumed=before.plan.rows)
-    position = stored_position(context, stream)
-    plan = make_plan(context, stream, options, origin, position)
+    plan = make_plan(context, stream, options, origin, stored_position(context, stream))
     if context.request.only_plans:
         if before is not None:
             warn_of_unfinished(context, before)
         return _only_planned(context, plan, options)
-    if _is_to_be_sealed(plan, before, position):
+    if _is_to_be_sealed(plan, before):
         context.delivery.store.seal_plan(context.delivery.lease, plan)
         reach("push.sealed")
         if before is not None and not before.is_complete:
@@ -89,7 +88,7 @@ def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin
     return _report_of_plan(plan, options, origin.delivered.qualified if origin.delivered else None)
 
 
-def _is_to_be_sealed(plan: SealedPlan, before: Delivery | None, position: PushPosition | None) -> bool:
+def _is_to_be_sealed(plan: SealedPlan, before: Delivery | None) -> bool:
     """True if a new plan takes the place of the one before: it has something to do, or that one is not to go on.
 
     One of another partition is left as it is by a plan that has nothing to do.
@@ -97,10 +96,7 @@ def _is_to_be_sealed(plan: SealedPlan, before: Delivery | None, position: PushPo
     moves_snapshot = plan.keeps_snapshot and plan.moves_snapshot
     if plan.rows or plan.starts_over or plan.mode is PushMode.OVERWRITE or moves_snapshot:
         return True
-    if before is not None and not before.is_complete:
-        return before.plan.partition == plan.partition
-    # The position is to remember the form before somebody orders the fields otherwise.
-    return plan.form is not None and (position is None or position.form is None)
+    return before is not None and not before.is_complete and before.plan.partition == plan.partition
 
 
 def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, origin: PushOrigin) -> bool:
@@ -113,12 +109,12 @@ def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, ori
     (Whoever changes the state by hand has the store forget the plan.)
     """
     plan = delivery.plan
-    is_changed = not origin.forms.is_of(plan) or plan.mode is not options.mode
+    is_changed = plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode
     _fold_earlier(context, delivery, origin)
     _check_other_partition(context, delivery, origin)
     if context.request.unknown_landed is not None:
         _check_mapping(context, delivery, origin, is_changed=is_changed)
-        protocol, rules = context.delivery.destination.protocol, _rules(context, plan.stream, options, origin)
+        protocol, rules = context.delivery.destination.protocol, _rules(context, plan.stream, options)
         described = _described(context, plan, options, origin)
         delivery = take_landed(context, delivery, StreamEncoder(protocol, described, rules))
         _fold_earlier(context, delivery, origin)
@@ -301,7 +297,7 @@ def _parts(
     """The parts of a plan from a position on, for one process each. Each call is another attempt."""
     # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
     generations = count(context.delivery.sync_id * MAX_ATTEMPTS)
-    rules = _rules(context, plan.stream, options, origin)
+    rules = _rules(context, plan.stream, options)
 
     def parts(start: int) -> Iterator[PlanPart]:
         stream = _described(context, plan, options, origin)._replace(generation_id=next(generations))
@@ -350,11 +346,11 @@ def _described(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     )
 
 
-def _rules(context: PushContext, stream: StreamId, options: PushOptions, origin: PushOrigin) -> RowRules:
+def _rules(context: PushContext, stream: StreamId, options: PushOptions) -> RowRules:
     protocol, operations = context.delivery.destination.protocol, offered_operations(context.delivery.destination)
     schema = row_schema_of(protocol, operations, PushedStream(stream, {}, options.mode, options.key or ()))
     omits_nulls = options.nulls == "omit" or (options.nulls is None and protocol.omits_nulls)
-    return RowRules(omits_nulls, options.max_rejected, schema=schema, fields=tuple(origin.fields.names))
+    return RowRules(omits_nulls, options.max_rejected, schema=schema)
 
 
 def _keep_snapshot(context: PushContext, plan: SealedPlan) -> None:
@@ -388,10 +384,14 @@ def _report_of_plan(plan: SealedPlan, options: PushOptions, table: str | None) -
         status=SyncStatus.COMPLETE,
         origin=_origin_name(options),
         planned=plan.counts,
-        snapshot=(plan.snapshot and plan.snapshot.snapshot_id) or None,
+        snapshot=_snapshot_id(plan),
         table=table,
         cursor=plan.cursor,
     )
+
+
+def _snapshot_id(plan: SealedPlan) -> str | None:
+    return None if plan.snapshot is None else plan.snapshot.snapshot_id or None
 
 
 def _origin_name(options: PushOptions) -> str:

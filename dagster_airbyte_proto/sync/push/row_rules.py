@@ -16,21 +16,17 @@ class RowRules(NamedTuple):
     """The rules by which rows become lines: whether nulls are left out, and how many rows may be refused.
 
     Rows with a `form` were staged from records, and become such again. Rows that do not fit the `schema` are refused.
-    The others go with their `fields` in this order.
     """
 
     omits_nulls: bool = False
     max_rejected: RowLimit = RowLimit(share=0.01)
     form: RecordForm | None = None
     schema: Mapping[str, Any] | None = None
-    fields: tuple[str, ...] = ()
 
     def columns_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows with the columns that are sent."""
         if self.form is None:
-            there = [name for name in rows.schema.names if name not in OWN_COLUMNS]
-            # A plan that goes on has the fields in the order of before.
-            return rows.select([name for name in self.fields or there if name in there])
+            return rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
         sent = rows.select([self.form.record_column] if self.form.record_column else [*self.form.columns])
         return sent.cast(pa.schema([sent_field(self.form, field) for field in sent.schema]))
 

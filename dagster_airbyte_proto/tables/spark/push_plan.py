@@ -327,9 +327,8 @@ def _observed(frame: DataFrame, query: PlanQuery, counts: Observation) -> DataFr
 
 def _hashed(frame: DataFrame, query: PlanQuery) -> DataFrame:
     """Adds the hash, or 0 where nobody compares rows: JSON of nested fields is the dearest part of a plan."""
-    kinds = {each.name: each.dataType for each in frame.schema.fields if each.name != _CURSOR}
-    fields = [(name, kinds[name]) for name in query.hashed or kinds]
-    return frame.withColumn(HASH, row_hash(query.fingerprint, fields) if query.compares_keys else f.lit(0).cast("long"))
+    kinds = [(each.name, each.dataType) for each in frame.schema.fields if each.name != _CURSOR]
+    return frame.withColumn(HASH, row_hash(query.fingerprint, kinds) if query.compares_keys else f.lit(0).cast("long"))
 
 
 def _changed(rows: DataFrame, known: DataFrame, query: PlanQuery) -> DataFrame:

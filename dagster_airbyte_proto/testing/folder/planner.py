@@ -60,7 +60,7 @@ class FolderPlanner:
                 "planning the rows", f"rows share their key ({', '.join(query.keys)}) with others, or lack it"
             )
         known = {tuple(row[key] for key in query.keys): row for row in self._delivered(query)}
-        hashes = [_hash(query.fingerprint, {name: row[name] for name in query.hashed or row}) for row in rows]
+        hashes = [_hash(query.fingerprint, row) for row in rows]
         changes = [
             _change(query, None if query.sends_all else known.get(key), number)
             for key, number in zip(keys, hashes, strict=True)
@@ -144,7 +144,7 @@ def _change(query: PlanQuery, known: _Row | None, row_hash: int) -> str | None:
 
 
 def _hash(fingerprint: str, row: _Row) -> int:
-    text = json.dumps([fingerprint, row], default=str)
+    text = json.dumps([fingerprint, row], default=str, sort_keys=True)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
 
 
