@@ -60,7 +60,7 @@ def relayed_stream(connection: Connection, planned: PlannedStream, options: Stre
             keys,
             _has_arrow(connection),
             _cursor(planned),
-            _fingerprint(planned, mode, keys),
+            _fingerprint(planned, mode, keys, planned.slice),
         ),
     )
 
@@ -69,14 +69,27 @@ def with_hash_key(planned: PlannedStream, hash_key: str) -> PlannedStream:
     """Returns a stream that hashes columns with the key among what its fingerprint is of, by an HMAC."""
     if planned.relay is None:
         return planned
-    keyed = hmac.new(hash_key.encode(), planned.relay.fingerprint.encode(), hashlib.sha256).hexdigest()[:16]
+    keyed = _keyed(planned.relay.fingerprint, hash_key)
     return msgspec.structs.replace(planned, relay=msgspec.structs.replace(planned.relay, fingerprint=keyed))
 
 
-def _fingerprint(planned: PlannedStream, mode: PushMode, keys: tuple[str, ...]) -> str:
+def fingerprints_by_mode(planned: PlannedStream, hash_key: str) -> frozenset[str]:
+    """Returns the fingerprints of this stream in each mode, without a partition: a refresh, or a run of a partition,
+    has another mode, and shapes its records alike. `hash_key` is empty where it hashes no column."""
+    if planned.relay is None:
+        return frozenset()
+    found = (_fingerprint(planned, mode, planned.relay.keys, None) for mode in PushMode)
+    return frozenset(_keyed(each, hash_key) if hash_key else each for each in found)
+
+
+def _keyed(fingerprint: str, hash_key: str) -> str:
+    return hmac.new(hash_key.encode(), fingerprint.encode(), hashlib.sha256).hexdigest()[:16]
+
+
+def _fingerprint(planned: PlannedStream, mode: PushMode, keys: tuple[str, ...], partition: str | None) -> str:
     """A digest of all by which a record that was rejected may differ from one that is sent today: a column that is
     hashed by now must not go in clear because it was rejected before."""
-    values = (mode, keys, planned.slice, planned.shaping, described_transforms(planned.transforms))
+    values = (mode, keys, partition, planned.shaping, described_transforms(planned.transforms))
     return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()[:16]
 
 

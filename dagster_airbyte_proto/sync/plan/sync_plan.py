@@ -82,9 +82,9 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     chosen = profiles.with_column_names(with_stored_schemas(chosen, schemas))
     source.save_config(context.store, context.lease)
     columns = {planned.id: landed_columns(planned) for planned in chosen}
-    has_hashed_columns = any(map(_hashes_columns, columns.values()))
+    has_hashed_columns = any(map(hashes_columns, columns.values()))
     hash_key = source.hash_key() if has_hashed_columns else ""
-    chosen = tuple(with_hash_key(each, hash_key) if _hashes_columns(columns[each.id]) else each for each in chosen)
+    chosen = tuple(with_hash_key(each, hash_key) if hashes_columns(columns[each.id]) else each for each in chosen)
     rules = {each.id: evolution_rules(context, each, columns[each.id]) for each in chosen}
     prints = fingerprints(chosen, columns, source.config.digest)
     states = () if request.starts_over else states_to_resume(chosen, stored)
@@ -136,7 +136,8 @@ def _without_refused(
     return tuple(planned for planned in chosen if planned.id not in errors), refused
 
 
-def _hashes_columns(columns: Columns) -> bool:
+def hashes_columns(columns: Columns) -> bool:
+    """True if a column of the stream is hashed."""
     plan = columns.as_parsed.shaping_plan
     return plan is not None and bool(plan.hashed)
 

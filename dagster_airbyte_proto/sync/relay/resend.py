@@ -192,7 +192,7 @@ def _fault_of_part(planned: PlannedStream, part: StagedRows, identity: str) -> s
         return _ELSEWHERE
     if not part.relayed_as:
         return _NOT_NOTED
-    return None if part.relayed_as == shape_of(planned) else _SHAPED_OTHERWISE
+    return None if part.relayed_as == _shape(planned) else _SHAPED_OTHERWISE
 
 
 def _loads_before_another_shape(context: SyncContext, planned: PlannedStream) -> Collection[str]:
@@ -204,12 +204,11 @@ def _loads_before_another_shape(context: SyncContext, planned: PlannedStream) ->
             found.add(logged.load.load_id)
         parts = [each for each in logged.load.parts if each.stream == planned.id and each.rows]
         # Also one that was given up: the destination may have had some of its rows.
-        is_followed = is_followed or any(each.relayed_as != shape_of(planned) for each in parts)
+        is_followed = is_followed or any(each.relayed_as != _shape(planned) for each in parts)
     return found
 
 
-def shape_of(planned: PlannedStream) -> str:
-    """The fingerprint that records of the stream have in common which are shaped alike; empty for one of a table."""
+def _shape(planned: PlannedStream) -> str:
     return planned.relay.fingerprint if planned.relay else ""
 
 
@@ -243,7 +242,7 @@ def _load(
         rows=len(sent),
         connection=context.connection,
         table_id=target.table_id,
-        relayed_as=shape_of(planned),
+        relayed_as=_shape(planned),
         resends={load: tuple(numbers) for load, numbers in rows.items()},
     )
     return Load(load_id, context.connection, run_id, (part,), ())

@@ -94,7 +94,7 @@ def _in_rejected(kind: str, **of_stream: Any) -> list[str]:
 def test_a_namespace_that_is_called_as_that_of_rejected_rows_is_one_as_any_other(shop: OpenShop) -> None:
     place = shop(max_bytes=1 << 30)
     place.more = {"destination": {"namespace": "${source_namespace}"}}
-    users = {"name": "users", "json_schema": {"properties": {"id": {"type": "integer"}}}}
+    users: dict[str, Any] = {"name": "users", "json_schema": {"properties": {"id": {"type": "integer"}}}}
     users |= {"supported_sync_modes": ["full_refresh", "incremental"], "source_defined_cursor": True}
     catalog = {"type": "CATALOG", "catalog": {"streams": [users, {**users, "namespace": "_rejected"}]}}
     lines = [*_in_rejected("RECORD", data={"id": 1}), *_in_rejected("STATE")]

@@ -10,7 +10,7 @@ import pytest
 
 from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.errors import CommitUnknown
-from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
 from dagster_airbyte_proto.sync.report import ResentRecords, SyncStatus
 from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.relay.relayed_shop import RelayedShop, Row
@@ -138,7 +138,7 @@ def test_of_a_column_that_is_hashed_since_nothing_unknown_is_sent_again(
     _hash_names(shop, monkeypatch)
     shop.offer(rows_of(*names, "new"))
     for request in (EVERYTHING, SyncRequest(retries_unknown=True)):
-        with pytest.raises(CommitUnknown, match="with another key, write mode, selection") as unknown:
+        with pytest.raises(CommitUnknown, match="with another key, selection") as unknown:
             shop.sync(request)
         assert "--as landed" in (unknown.value.remedy or "") and "--retry-unknown" not in (unknown.value.remedy or "")
     assert len(shop.received("users")) == had
@@ -155,13 +155,35 @@ def test_a_load_of_another_stream_waits_for_its_own_sync(quick_folder: Path) -> 
     shop.to["operations"].append(orders)
     shop.sync_of(offer)
     take(shop, 20)
-    shop.to["operations"].append(orders)
+    operations = [*shop.to["operations"], orders]
+    shop.to["operations"] = operations
     shop.offer(offer)
     _die(shop, "load.announced", retries_rejected=True)
-    assert shop.sync(SyncRequest(only=["orders"])).recovered_loads == 0
+    waiting = shop.sync(SyncRequest(only=["orders"]))
+    assert (waiting.recovered_loads, len(waiting.warnings)) == (0, 1)
+    assert "users: 1 rejected record that an earlier run was to send again is not sent" in waiting.warnings[0]
+    shop.to["operations"] = [orders]  # The destination does not offer the other object just now.
+    shop.offer(offer)
+    assert shop.sync().recovered_loads == 0
+    shop.to["operations"] = operations
+    shop.offer(offer)
     assert (shop.received("users"), kept_names(shop)) == ([], ["longer"])
     assert shop.sync().recovered_loads == 1
     assert ([row["name"] for row in shop.received("users")], kept_names(shop)) == (["longer"], [])
+
+
+@pytest.mark.parametrize("request_", [SyncRequest(slice=Slice("2026-11-01")), SyncRequest(refresh=True)])
+def test_a_run_in_another_mode_goes_on_with_it_first(quick_folder: Path, request_: SyncRequest) -> None:
+    shop = shop_that_takes(quick_folder, 5)
+    shop.sync_of(rows_of("longer 1", "longer 2"))
+    take(shop, 64)
+    shop.offer(rows_of("longer 1", "longer 2"))
+    _die(shop, "load.announced", retries_rejected=True)
+    shop.offer(rows_of("new", ids=(77,)))
+    report = shop.sync(request_)
+    assert (report.status, report.recovered_loads, report.warnings) == (SyncStatus.COMPLETE, 1, ())
+    assert [row["name"] for row in shop.received("users")] == ["longer 1", "longer 2", "new"]
+    assert (kept_names(shop), shop.store.announced_loads("shop")) == ([], [])
 
 
 def test_records_that_cannot_be_staged_fail_their_stream_alone(
