@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from dagster_airbyte_proto.checkpoints.sqlite_files import is_sqlite_file
 from dagster_airbyte_proto.connection.connection import RunOn
 from dagster_airbyte_proto.connection.document import Document, read_document
 from dagster_airbyte_proto.connection.faults import nearest, not_allowed
@@ -40,7 +41,8 @@ def _store_url(path: Path) -> str:
         raise ConfigError(
             "opening the home folder",
             f"the state store is {path}, which is not there; an earlier release put it at {old}",
-            remedy="Move it if it is that of this home, or name it by state_url in the settings.",
+            remedy="Is it that of this home? Then move it, with the files beside it that begin with its name. Is it"
+            " another project's? Then name one of your own by state_url in the settings.",
         )
     return f"sqlite:///{_url_path(path)}"
 
@@ -49,7 +51,7 @@ def _misread_place(path: Path) -> Path | None:
     """The store that an earlier release made at what it read out of the path: up to a "?", with letters for escapes.
     Several folders have that place. None if it made none, or the store is at its path by now."""
     old = Path(unquote(str(path).partition("?")[0]))
-    return old if old != path and old.is_file() and not path.exists() else None
+    return old if old != path and is_sqlite_file(old) and not path.exists() else None
 
 
 def _url_path(path: Path) -> str:

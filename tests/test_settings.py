@@ -96,6 +96,22 @@ def test_each_folder_has_a_store_of_its_own_whatever_its_name(tmp_path: Path, te
         load(folders[2], text)
 
 
+def test_a_file_that_is_no_store_keeps_no_folder_from_its_own(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("not a database")
+    (folder := tmp_path / "notes?").mkdir()
+    SqlStore(load(folder, "").state_url).connections()
+    assert (folder / "home" / "state.db").is_file()
+
+
+def test_a_store_at_a_path_that_was_read_letter_by_letter_is_not_passed_over(tmp_path: Path) -> None:
+    database = tmp_path / "my%20state.db"
+    SqlStore(f"sqlite:///{tmp_path}/my%2520state.db").connections()
+    assert database.is_file()
+    with pytest.raises(ConfigError, match="an earlier release put a store at") as refused:
+        SqlStore(f"sqlite:///{tmp_path}/my%20state.db").connections()
+    assert "%25" in refused.value.remedy
+
+
 @pytest.mark.parametrize("warehouse", ["s3a://bucket/rows", "/data/rows"])
 def test_a_warehouse_that_is_whole_is_left_as_it_is(tmp_path: Path, warehouse: str) -> None:
     assert load(tmp_path, f"catalog: {{warehouse: {warehouse!r}}}").catalog.warehouse == warehouse

@@ -69,4 +69,6 @@ def _open_closed() -> None:
             os.set_inheritable(number, True)
     # Python has none for those that were closed when it began.
     sys.stdout = sys.stdout or io.TextIOWrapper(io.FileIO(1, "w", closefd=False))
-    sys.stderr = sys.stderr or io.TextIOWrapper(io.FileIO(2, "w", closefd=False), line_buffering=True)
+    sys.stderr = sys.stderr or io.TextIOWrapper(
+        io.FileIO(2, "w", closefd=False), line_buffering=True, errors="backslashreplace"
+    )

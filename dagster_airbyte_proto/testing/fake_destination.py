@@ -25,7 +25,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 
 def main(arguments: list[str]) -> None:
@@ -37,6 +37,8 @@ def main(arguments: list[str]) -> None:
         _say({"name": "fake", "settings": {"type": "object", "properties": {}}, "capabilities": []})
     elif "discover" in arguments:
         config = json.loads(Path(arguments[arguments.index("--config") + 1]).read_text())
+        if "discover_error" in config and _is_away(config):
+            _fail_for_a_moment(config["discover_error"])
         if "operations" not in config or _is_away(config):
             sys.exit(2)
         _say({"type": "DESTINATION_CATALOG", "destination_catalog": {"operations": config["operations"]}})
@@ -44,7 +46,10 @@ def main(arguments: list[str]) -> None:
         config = json.loads(Path(arguments[arguments.index("--config") + 1]).read_text())
         if config.get("has_no_check"):
             sys.exit(2)
-        status = {"status": "FAILED", "message": "it is away"} if _is_away(config) else {"status": "SUCCEEDED"}
+        if "check_error" in config and _is_away(config):
+            _fail_for_a_moment(config["check_error"])
+        fails = _is_away(config) and not config.get("is_there")
+        status = {"status": "FAILED", "message": "it is away"} if fails else {"status": "SUCCEEDED"}
         _say({"type": "CONNECTION_STATUS", "connectionStatus": status})
     else:
         config_file = Path(arguments[arguments.index("--config") + 1])
@@ -56,6 +61,12 @@ def main(arguments: list[str]) -> None:
         if config.get("shows_catalog"):
             destination.show({"type": "CONFIGURED_STREAM", "stream": stream})
         destination.run(sys.stdin)
+
+
+def _fail_for_a_moment(message: str) -> NoReturn:
+    error = {"message": message, "failure_type": "transient_error"}
+    _say({"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1, "error": error}})
+    sys.exit(1)
 
 
 def _is_away(config: dict[str, Any]) -> bool:

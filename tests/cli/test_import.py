@@ -33,7 +33,7 @@ def _project(place: Place) -> None:
     (root / "meltano.yml").write_text(_PROJECT)
     (root / ".env").write_text("TAP_SHOP_PAGE=7\n")
     (root / "plugins/extractors").mkdir(parents=True)
-    settings = [{"name": "page", "kind": "integer"}]
+    settings = [{"name": "page", "kind": "integer"}, {"name": "timeout", "value": 1.5}]
     (root / "plugins/extractors/tap-shop.lock").write_text(json.dumps({"name": "tap-shop", "settings": settings}))
 
 
@@ -132,7 +132,8 @@ def _fake_project(place: Place, records: int) -> None:
     program.chmod(0o755)
     tap = {"name": "tap-shop", "executable": "./tap.sh", "select": ["us*.*", "!*.na*"]}
     (root / "meltano.yml").write_text(json.dumps({"plugins": {"extractors": [tap]}}))
-    (root / "state.json").write_text(json.dumps({"singer_state": {"bookmarks": {"users": {"next": 3}}}}))
+    saved = json.dumps({"singer_state": {"bookmarks": {"users": {"next": 3}}}})
+    (root / "state.json").write_text(saved, encoding="utf-16")  # as a shell of Windows writes it
 
 
 def test_patterns_are_worked_out_by_asking_the_tap_and_its_state_is_taken_over(place: Place) -> None:

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import psutil
 from sqlalchemy import (
@@ -45,6 +44,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from dagster_airbyte_proto.checkpoints.network_disk import network_file_system
 from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS, is_current, migrate, stored_version
 from dagster_airbyte_proto.checkpoints.sql.schema import UtcTime, schema_version
+from dagster_airbyte_proto.checkpoints.sqlite_files import sqlite_path
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateUnavailable
 
 Clock = Callable[[], datetime]
@@ -306,9 +306,7 @@ def _checked_url(text: str) -> URL:
             raise ConfigError(
                 "reading state_url", "it names no file, and the state must outlive the process", remedy=_URLS
             )
-        # SQLAlchemy reads the escapes of a path from 2.1 on.
-        path = unquote(text.partition("?")[0].partition(":///")[2])
-        return url.set(drivername="sqlite+pysqlite", database=path or url.database)
+        return url.set(drivername="sqlite+pysqlite", database=sqlite_path(text) or url.database)
     if name == _POSTGRES:
         return url.set(drivername="postgresql+psycopg")
     raise ConfigError("reading state_url", f"there is no state store for {name}", remedy=_URLS)

@@ -255,11 +255,14 @@ def discover(call: Call, connection_file: str, save: bool, partition: str | None
 
 
 def _discover_destination(call: Call, connection_file: str) -> Answer:
-    from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
+    from dagster_airbyte_proto.sync.connector.destination_catalog import may_have_catalog, offered_operations
 
     with _open_destination(call, connection_file) as destination:
         destination.check_config()
         operations = offered_operations(destination, fresh=True)
+        takes_any = "the destination has no catalog: it takes any stream"
+        if may_have_catalog(destination):
+            takes_any = "the destination gave no catalog, and does not say whether it has one"
     streams = {
         each.object_name: {"row_schema": each.row_schema, "options_schema": each.options_schema}
         for each in operations
@@ -277,7 +280,7 @@ def _discover_destination(call: Call, connection_file: str) -> Answer:
     ]
     value = {"connection": call.connection, "operations": listed} | ({"streams": streams} if streams else {})
     if not operations:
-        return Answer(value, (f"{call.connection}: the destination has no catalog: it takes any stream",))
+        return Answer(value, (f"{call.connection}: {takes_any}",))
     if streams:
         fields = [(each.object_name, _members(each.row_schema), _members(each.options_schema)) for each in operations]
         return Answer(value, (Grid(_DESTINATION_STREAMS, fields, texts=("fields", "options")),))

@@ -4,8 +4,9 @@ Few Airbyte destinations have one, and no spec says which: one without a catalog
 moment. So a failure is an answer only if the check of the destination succeeds, and then it fails once more. That is
 found out once for each version and config, and nothing is checked then. `check` and `discover` ask again.
 
-Where its check fails too, or the failure is said to pass, nothing is sent: rows would go unchecked to the objects that
-it may have. Without any verdict the run goes on by the last answer, or unchecked, and the next one asks again.
+Where its check fails too, nothing is sent: rows would go unchecked to the objects that it may have. Without any
+verdict of the check, or where the catalog came too late or its failure is said to pass, the run goes on by the last
+answer, or unchecked, and the next one asks again.
 
 A source gives no answer either if it does not reach what it reads. Where the spec does not say that it is a
 destination, its usage texts tell before a row is sent; the cache keeps that this was found out.
@@ -55,6 +56,11 @@ def offered_operations(
     # One run goes by one answer, and asks once.
     destination.offered = message
     return protocol.operations(message)
+
+
+def may_have_catalog(destination: ConfiguredConnector[DestinationProtocol]) -> bool:
+    """True if `offered_operations` returned nothing because the destination did not say."""
+    return destination.offered == _UNPROVED
 
 
 def _cached(destination: ConfiguredConnector[DestinationProtocol]) -> bytes | None:
@@ -110,10 +116,10 @@ def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes | N
     try:
         _check_that_it_is_there(destination, first)
     except _NoVerdict as error:
-        destination.warn(
-            f"streams are not checked against a catalog that the destination may have, and the next run asks again: it"
-            f" gave none ({first.found}), and does not say whether it is there ({error})"
-        )
+        _warn_of_unchecked(destination, f"it gave none ({first.found}), and does not say whether it is there ({error})")
+        return None
+    if first.retryable:  # As a time limit is: to wait for it once more would double that.
+        _warn_of_unchecked(destination, f"it is there, and gave none ({first.found})")
         return None
     try:
         return _discovered(destination)
@@ -124,6 +130,11 @@ def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes | N
             f"streams are not checked against the destination's catalog, for it answers none: {error.found}"
         )
         return _NONE
+
+
+def _warn_of_unchecked(destination: ConfiguredConnector[DestinationProtocol], why: str) -> None:
+    unchecked = "streams are not checked against a catalog that the destination may have, and the next run asks again"
+    destination.warn(f"{unchecked}: {why}")
 
 
 def _discovered(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:
@@ -143,12 +154,12 @@ class _NoVerdict(Exception):
 
 def _check_that_it_is_there(destination: ConfiguredConnector[DestinationProtocol], error: ConnectorError) -> None:
     """Raises ConnectorError, which a later run may not meet, if the destination is away."""
-    if error.retryable:
-        raise error
     invocation = destination.protocol.check(destination.config.current)
     try:
         verdict = query_connector(destination.connector, [invocation], CheckEvent, destination.listener)
     except ProtoError as failed:  # A recording has no check.
+        if failed.retryable:
+            raise
         raise _NoVerdict(failed.found) from failed
     if not verdict.succeeded:
         why = destination.mask.text(verdict.message)

@@ -93,6 +93,26 @@ def test_a_destination_that_does_not_say_whether_it_is_there_is_asked_again(tabl
     assert table.contacts().rejections == {"name: its value is longer than 20 characters": 1}
 
 
+def test_a_check_that_reports_a_transient_error_says_that_the_destination_is_away(table: PushedTable) -> None:
+    away = table.folder / "away"
+    away.touch()
+    table.config |= {"away": str(away), "check_error": "connection refused"}
+    table.fill([person(1)])
+    with pytest.raises(ConnectorError, match="connection refused") as failed:
+        table.contacts()
+    assert (failed.value.retryable, table.received()) == (True, [])
+
+
+def test_a_catalog_that_fails_each_time_stops_no_push(table: PushedTable) -> None:
+    away = table.folder / "away"
+    away.touch()
+    table.config |= {"away": str(away), "discover_error": "the catalog is being built", "is_there": True}
+    table.fill([person(1)])
+    report = table.run()
+    assert "it is there, and gave none (the catalog is being built" in report.warnings[0]
+    assert report.streams["contacts"].acknowledged == 1
+
+
 def test_a_failure_that_an_earlier_release_took_for_an_answer_is_none(table: PushedTable) -> None:
     table.fill([person(1), person(2, "x" * 21)])
     table.contacts(only_plans=True)

@@ -1,5 +1,6 @@
 """The output of a JVM on our stderr: nothing of a start that succeeds, all of one that fails, and what comes later."""
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,22 @@ def test_more_than_a_pipe_holds_does_not_stop_the_start(capfd: pytest.CaptureFix
     with jvm_output(None) as output:
         launch(output, "head -c 3000000 /dev/zero").wait(30)
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_cannot_be_written_to_stderr_does_not_stop_the_jvm() -> None:
+    stderr = os.dup(2)
+    try:
+        with jvm_output(None) as output:
+            jvm = launch(output, "cat >/dev/null; head -c 3000000 /dev/zero")
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, 2)
+        os.close(full)
+        assert jvm.stdin is not None
+        jvm.stdin.close()
+        assert jvm.wait(30) == 0
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def test_a_log_gets_everything(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,13 +80,19 @@ def _document(file: Path) -> Mapping[str, Any]:
 def _locks(root: Path) -> list[Mapping[str, Any]]:
     """The plugin definitions that Meltano stores in the project's folder."""
     files = sorted((root / "plugins").glob("*s/*.lock"))
-    return [_read_json(path) for path in files]
+    return [_read_json(path, json.loads) for path in files]
 
 
-def _read_json(path: Path) -> Any:
+def _state_value(raw: bytes) -> Any:
+    """The value of a saved state, with all digits of its numbers."""
+    json.loads(raw, parse_constant=refuse_constant)
+    text = raw.decode(json.detect_encoding(raw))  # A file of Windows may be in UTF-16, or begin with a mark.
+    return exact_value(text.encode("utf-8", "surrogatepass"))
+
+
+def _read_json(path: Path, parse: Callable[[bytes], Any]) -> Any:
     try:
-        json.loads(raw := path.read_bytes(), parse_constant=refuse_constant)
-        return exact_value(raw)  # with all digits of a state's numbers
+        return parse(path.read_bytes())
     except (OSError, ValueError) as error:
         found = getattr(error, "strerror", None) or f"it is not JSON: {error}"
         raise ConfigError(f"reading {path}", str(found)) from error
@@ -102,7 +108,7 @@ def _saved(words: Sequence[str], project: "MeltanoProject") -> dict[str, Any]:
             raise ConfigError(
                 f"reading --state {word}", "no tap is named", remedy=f"Write TAP=FILE. Taps: {', '.join(known)}."
             )
-        value = _read_json(Path(file))
+        value = _read_json(Path(file), _state_value)
         state = value.get("singer_state", value) if isinstance(value, dict) else value
         if not isinstance(state, dict):
             remedy = "Give the output of `meltano state get`."

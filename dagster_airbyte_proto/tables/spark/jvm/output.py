@@ -9,7 +9,7 @@ import selectors
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _LOG_TAIL_BYTES = 2000
@@ -95,7 +95,12 @@ class _Relay:
 
 
 def _write_to_stderr(data: bytes) -> None:
-    """To the file descriptor, as the JVM would: Dagster captures that, and `sys.stderr` may be something else."""
+    """To the file descriptor, as the JVM would: Dagster captures that, and `sys.stderr` may be something else.
+
+    What cannot be written there (a full disk, a pipe without a reader) is lost: the JVM would wait for ever if nobody
+    read on.
+    """
     place = sys.__stderr__.fileno() if sys.__stderr__ else 2
-    while data:
-        data = data[os.write(place, data) :]
+    with suppress(OSError):
+        while data:
+            data = data[os.write(place, data) :]
