@@ -31,3 +31,28 @@ def test_nothing_is_prepared_that_another_session_of_the_server_does_not_know(po
         with store._database.write() as tx:
             tx.exec_driver_sql("DO $$ BEGIN DEALLOCATE ALL; END $$")
     assert [each.run_id for each in store.current_leases("shop")] == ["run-1"]
+
+
+def test_what_the_server_refuses_for_the_moment_is_told_by_its_cause(postgres_server: PostgresServer) -> None:
+    url = postgres_server.new_store()
+    database = Database(url)
+    with pytest.raises(StateUnavailable, match="statement timeout") as slow, database.write() as tx:
+        tx.exec_driver_sql("SET LOCAL statement_timeout = '1ms'")
+        tx.exec_driver_sql("SELECT pg_sleep(10)")
+    assert "statement_timeout" in slow.value.remedy
+    with database.write() as held:
+        held.exec_driver_sql("CREATE TABLE held (id int)")
+    with database.write() as held, pytest.raises(StateUnavailable, match="lock timeout") as locked:
+        held.exec_driver_sql("LOCK TABLE held")
+        with Database(url).write() as tx:
+            tx.exec_driver_sql("SET LOCAL lock_timeout = '1ms'")
+            tx.exec_driver_sql("LOCK TABLE held")
+    assert "pg_stat_activity" in locked.value.remedy
+
+
+def test_a_server_without_a_free_connection_is_told_as_one(postgres_server: PostgresServer) -> None:
+    postgres_server.ask("CREATE ROLE crowded LOGIN CONNECTION LIMIT 0")
+    url = postgres_server.new_store().replace("tester@", "crowded@")
+    with pytest.raises(StateUnavailable, match="too many connections") as refused, Database(url).read():
+        pass
+    assert "max_connections" in refused.value.remedy

@@ -38,48 +38,28 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from dagster_airbyte_proto.checkpoints.database_errors import DOING, MAKE_WRITABLE, database_error
 from dagster_airbyte_proto.checkpoints.network_disk import network_file_system
 from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS, is_current, migrate, stored_version
 from dagster_airbyte_proto.checkpoints.sql.schema import UtcTime, schema_version
 from dagster_airbyte_proto.checkpoints.sqlite_files import sqlite_path
-from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateUnavailable
+from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
 
 Clock = Callable[[], datetime]
 
 _SQLITE, _POSTGRES = "sqlite", "postgresql"
-_DOING = "using the state store"
 _URLS = "Write sqlite:///path/to/state.db or postgresql://user:password@host/database."
 _TIMEOUT_SECONDS = 10
 _LONGEST_PAUSE, _SHORTEST_PAUSE, _SHRINK_RATE = 0.03, 0.003, 10
 """Between two attempts of a writer to begin, in SQLite: the seconds at first and at last, and how fast they shrink."""
 
-_FULL_BYTES = 64 * 1024  # twice the shared-memory file
 _MIGRATION_LOCK = 7_246_180_315  # any number, as long as nobody else's advisory lock has it
 _SECRETS_IN_QUERY = ("password", "sslpassword", "passfile", "sslkey")
 
-_MANY = "For many syncs at once keep the state in PostgreSQL (state_url): a SQLite file lets in one writer at a time."
-_LOCKED = f"Another process holds the file's lock. Try again; stop that process if it stays. {_MANY}"
-_UNAVAILABLE = {
-    sqlite3.SQLITE_BUSY: _LOCKED,
-    sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_PROTOCOL: f"Too many processes open the file at once. Try again. {_MANY}",
-    sqlite3.SQLITE_FULL: "The disk is full. Make room, then run again.",
-    sqlite3.SQLITE_IOERR: "The disk or its file system failed. Look at it, then run again.",
-}
 _LOCAL = "Put the home folder on a local disk, name another file by state_url, or use PostgreSQL."
-_MISCONFIGURED = {
-    sqlite3.SQLITE_PERM: "Make the file and its folder writable, or name another state_url.",
-    sqlite3.SQLITE_READONLY: "Make the file and its folder writable, or name another state_url.",
-    sqlite3.SQLITE_CANTOPEN: "Make the file and its folder writable, or name another state_url.",
-    sqlite3.SQLITE_CORRUPT: "The file is damaged. Restore it from a backup, or name another state_url.",
-    sqlite3.SQLITE_NOTADB: "That is no SQLite database. Name another state_url.",
-}
-# Wrong user or password, no such database, no such schema, no right to it, a replica that only reads: the user must
-# change state_url or grants.
-_CONFIG_SQLSTATES = ("28", "3D", "3F", "42501", "25006")
 
 
 def insert_of(tx: Connection, table: Table) -> Any:
@@ -227,7 +207,7 @@ class Database:
             raise self._creation_error(path, error) from error
 
     def _creation_error(self, path: Path, error: OSError) -> ConfigError:
-        return self._config_error(f"cannot create {path}: {error.strerror}", _MISCONFIGURED[sqlite3.SQLITE_CANTOPEN])
+        return self._config_error(f"cannot create {path}: {error.strerror}", MAKE_WRITABLE)
 
     def _lock_timeout_seconds(self) -> float:
         """The seconds that SQLite waits for a lock: `?timeout=` in the URL, as in SQLAlchemy's own URLs."""
@@ -263,35 +243,12 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            raise self._translated(error) from error
+            raise database_error(error, str(self), Path(self._url.database or "")) from error
         except PoolTimeoutError as error:
-            raise StateUnavailable(_DOING, f"{self}: no connection became free", remedy="Try again.") from error
-
-    def _translated(self, error: DBAPIError) -> ProtoError:
-        found = f"{self}: {str(error.orig).strip()}"
-        code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # the lower byte of an extended code is the plain one
-        if code == sqlite3.SQLITE_IOERR and self._is_disk_full():
-            code = sqlite3.SQLITE_FULL
-        if code in _UNAVAILABLE:
-            return StateUnavailable(_DOING, found, remedy=_UNAVAILABLE[code])
-        if code in _MISCONFIGURED:
-            return ConfigError(_DOING, found, remedy=_MISCONFIGURED[code])
-        sqlstate = getattr(error.orig, "sqlstate", None) or ""
-        if sqlstate.startswith(_CONFIG_SQLSTATES):
-            return ConfigError(_DOING, found, remedy="Check the user, its rights and the database in state_url.")
-        if code == 0 and (error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)):
-            return StateUnavailable(_DOING, found, remedy="Check that the server runs and that state_url is right.")
-        return InternalError(_DOING, found)
-
-    def _is_disk_full(self) -> bool:
-        """SQLite says "disk I/O error" where its shared-memory file has no room: the cause is not to be guessed."""
-        try:
-            return psutil.disk_usage(str(Path(self._url.database or "").absolute().parent)).free < _FULL_BYTES
-        except OSError:
-            return False
+            raise StateUnavailable(DOING, f"{self}: no connection became free", remedy="Try again.") from error
 
     def _config_error(self, found: str, remedy: str) -> ConfigError:
-        return ConfigError(_DOING, f"{self}: {found}", remedy=remedy)
+        return ConfigError(DOING, f"{self}: {found}", remedy=remedy)
 
 
 def _checked_url(text: str) -> URL:
