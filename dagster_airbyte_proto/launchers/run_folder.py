@@ -38,7 +38,7 @@ class RunFolder:
         parent = (parent or Path(tempfile.gettempdir())).absolute()
         try:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _sweep(parent)
+            remove_dead_folders(parent)
             folder = cls._claim(parent)
             try:
                 for name, content in files.items():
@@ -112,7 +112,8 @@ def _write_private(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _sweep(parent: Path) -> None:
+def remove_dead_folders(parent: Path) -> None:
+    """Removes the folders of dead runs below a folder that may not be there."""
     for path in parent.glob(f"{_PREFIX}*"):
         # Everybody writes to the system's temporary folder: touch only a real folder of our own user.
         with suppress(OSError):

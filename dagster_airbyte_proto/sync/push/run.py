@@ -34,6 +34,7 @@ from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destin
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.push.unknown_rows import rows_left_unknown
+from dagster_airbyte_proto.sync.push.written_batches import remove_dead_batches
 from dagster_airbyte_proto.sync.report import SyncStatus, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
@@ -80,6 +81,7 @@ def _run_push(
         reach("run.leased")
         _check_no_sync(engine.store, connection.name)
         recovered = len(committer.recover())
+        remove_dead_batches(connection)
         destination, refused = _checked_destination(engine, connection, log, streams)
         partition = request.partition_key or ""
         sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, partition)

@@ -4,7 +4,7 @@ A target on Meltano's SDK validates, copies and stamps each record that comes as
 costs it a seventh of the CPU. So it does not add its `_sdc_` columns then, nor map, flatten or validate records.
 
 The files lie in a private folder below `batch_folder`. Each goes once its rows are acknowledged, all go with the
-process, and those of a run that was killed go when the next one begins.
+process, and those of a run that was killed go with the next push, also if that sends nothing.
 """
 
 import gzip
@@ -16,7 +16,7 @@ from pathlib import Path
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.launch import DockerLaunch
 from dagster_airbyte_proto.errors import StagingError
-from dagster_airbyte_proto.launchers.run_folder import RunFolder
+from dagster_airbyte_proto.launchers.run_folder import RunFolder, remove_dead_folders
 
 # Level 6 costs three times as much CPU, and its files are smaller by a fourteenth. They live for seconds.
 _LEVEL = 1
@@ -46,6 +46,12 @@ class WrittenBatches:
         """Removes the files whose rows all come before a position."""
         while self._files and self._files[0][0] <= position:
             self._files.popleft()[1].unlink(missing_ok=True)
+
+
+def remove_dead_batches(connection: Connection) -> None:
+    """Removes the batch files of pushes that were killed."""
+    if connection.connector.batch_folder is not None:
+        remove_dead_folders(Path(connection.connector.batch_folder))
 
 
 @contextmanager

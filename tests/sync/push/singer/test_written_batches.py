@@ -23,11 +23,15 @@ def batches(table: PushedTable) -> list[Any]:
     return [message for message in table.messages() if message["type"] == "BATCH"]
 
 
-def test_rows_go_by_files_which_are_gone_afterwards(table: PushedTable) -> None:
+def _leave_a_dead_folder(table: PushedTable) -> None:
     dead = table.folder / "batches" / "airbyte-proto-run-of-the-dead"
     dead.mkdir(parents=True)
     (dead / ".lock").touch()
     (dead / "5.jsonl.gz").touch()
+
+
+def test_rows_go_by_files_which_are_gone_afterwards(table: PushedTable) -> None:
+    _leave_a_dead_folder(table)
     report = table.contacts()
     assert (report.status, report.error, report.acknowledged) == ("complete", None, 23)
     assert [row["id"] for row in table.received("contacts")] == list(range(1, 24))
@@ -37,6 +41,13 @@ def test_rows_go_by_files_which_are_gone_afterwards(table: PushedTable) -> None:
     assert list((table.folder / "batches").iterdir()) == []
     table.fill([person(1, "renamed"), *(person(number) for number in range(2, 25))])
     assert (table.contacts().acknowledged, len(table.received())) == (2, 25)
+
+
+def test_files_of_a_push_that_was_killed_go_with_one_that_sends_nothing(table: PushedTable) -> None:
+    table.contacts()
+    _leave_a_dead_folder(table)
+    assert table.contacts().sent == 0
+    assert list((table.folder / "batches").iterdir()) == []
 
 
 def test_a_row_that_cannot_be_sent_is_in_no_file(table: PushedTable) -> None:
