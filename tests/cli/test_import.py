@@ -2,9 +2,11 @@
 
 import json
 import shlex
+from contextlib import closing
 
 import pytest
 
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.launch import PypiLaunch
 from dagster_airbyte_proto.errors import ConfigError
@@ -132,7 +134,7 @@ def _fake_project(place: Place, records: int) -> None:
     program.chmod(0o755)
     tap = {"name": "tap-shop", "executable": "./tap.sh", "select": ["us*.*", "!*.na*"]}
     (root / "meltano.yml").write_text(json.dumps({"plugins": {"extractors": [tap]}}))
-    saved = json.dumps({"singer_state": {"bookmarks": {"users": {"next": 3}}}})
+    saved = '{"singer_state": {"bookmarks": {"users": {"next": 3}}, "ratio": 0.12345678901234567891}}'
     (root / "state.json").write_text(saved, encoding="utf-16")  # as a shell of Windows writes it
 
 
@@ -143,8 +145,11 @@ def test_patterns_are_worked_out_by_asking_the_tap_and_its_state_is_taken_over(p
     assert (moved["not_carried_over"], moved["has_state"]) == ([], True)
     assert Connection.from_file(place.folder / "shop.yaml").streams is not None
     assert "users: {exclude: [name]}" in (place.folder / "shop.yaml").read_text()
+    with closing(SqlStore(f"sqlite:///{place.folder}/.airbyte-proto/state.db")) as store:
+        [kept] = store.states("shop", partition=None)
+    assert b"0.12345678901234567891" in kept.state.message
     [state] = place.json("state", "show", "shop.yaml")["states"]
-    assert state["state"] == {"bookmarks": {"users": {"next": 3}}}
+    assert state["state"]["bookmarks"] == {"users": {"next": 3}}
     report = place.json("sync", "shop.yaml")
     assert {name: each["committed"] for name, each in report["streams"].items()} == {"users": 2}
 

@@ -38,7 +38,7 @@ def recover_resends(context: SyncContext, plan: SyncPlan) -> int:
     for load in filter(sends_again, context.store.announced_loads(context.connection)):
         [part] = load.parts
         if part.stream not in planned and (context.request.only is not None or part.stream in waiting):
-            context.destination.warn(f"{_of(part)} until the stream is synced")
+            context.destination.warn(f"{_not_sent(part)} until the stream is synced")
             continue
         if part.stream in planned and part.relayed_as in _shapes(plan, planned[part.stream]):
             context.committer.recover_load(load)
@@ -62,10 +62,10 @@ def _give_up(context: SyncContext, load: Load, part: StagedRows) -> None:
     outcome = context.committer.give_up(load, TableError(doing, _OTHERWISE, stream=str(part.stream)))
     if outcome.refused and context.destination is not None:
         remove_staged_files(part)
-        context.destination.warn(f"{_of(part)}: {_OTHERWISE}. What was not acknowledged is still kept")
+        context.destination.warn(f"{_not_sent(part)}: {_OTHERWISE}. What was not acknowledged is still kept")
 
 
-def _of(part: StagedRows) -> str:
+def _not_sent(part: StagedRows) -> str:
     records = "1 rejected record" if part.rows == 1 else f"{part.rows:,} rejected records"
     is_not = "is not" if part.rows == 1 else "are not"
     return f"{part.stream}: {records} that an earlier run was to send again {is_not} sent as announced"
