@@ -5,11 +5,11 @@ from sqlalchemy import Connection, inspect
 
 from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding, Resolution
 from dagster_airbyte_proto.checkpoints.sql.database import Database
-from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS
+from dagster_airbyte_proto.checkpoints.sql.migrations.steps import MIGRATIONS
 from dagster_airbyte_proto.checkpoints.sql.schema import metadata
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
 from dagster_airbyte_proto.model import State, StateScope
 from tests.conformance.state_store.fixtures import LOST, USERS, StoreFixtures, committed_users, load_of, stream_state
 
@@ -112,7 +112,7 @@ class MigrationTests(StoreFixtures):
             # As runs ended loads before an error was no refusal.
             ended = "status = 'dropped', reason = 'its tables refused it'"
             tx.exec_driver_sql(f"UPDATE airbyte_proto_loads SET {ended} WHERE load_id = 'refused'")
-            _take_back_endings(tx)
+            take_back_endings(tx)
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 13")
         endings = {each.load.load_id: each.ending for each in SqlStore(state_url).loads("shop")}
         assert endings == {
@@ -132,10 +132,33 @@ class MigrationTests(StoreFixtures):
             SqlStore(state_url).connections()
         assert "state store version 99" in refused.value.remedy
 
+    def test_a_program_that_runs_while_newer_code_migrates_writes_no_more(self, state_url: str) -> None:
+        database, running = Database(state_url), SqlStore(state_url)
+        lease = self.acquired(running, "run-1")
+        with database.write() as tx:
+            tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 99")
+        with pytest.raises(ConfigError, match="version 99") as refused:
+            running.change_state(lease, USERS, stream_state(USERS, "7"), who="ann")
+        assert "start again what runs with an older one" in refused.value.remedy
+        with database.read() as tx:
+            assert tx.exec_driver_sql("SELECT COUNT(*) FROM airbyte_proto_states").scalar() == 0
+
+    def test_a_program_that_runs_while_an_older_copy_is_restored_migrates_it(self, state_url: str) -> None:
+        running = SqlStore(state_url)
+        lease = self.acquired(running, "run-1")
+        with Database(state_url).write() as tx:
+            take_back_endings(tx)
+            tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 13")
+        with pytest.raises(StateUnavailable, match="version 13 since another copy of it was restored") as refused:
+            running.announce(lease, load_of("one"))
+        assert refused.value.retryable
+        running.announce(lease, load_of("one"))
+        assert [each.ending for each in running.loads("shop")] == [None]
+
 
 def _take_back_later_changes(tx: Connection, *, have_tokens: bool = False) -> None:
     """Makes the tables as they were before leases had partitions: without what came then or later."""
-    _take_back_endings(tx)
+    take_back_endings(tx)
     for name in ("enriched_rows", "kept_rejections"):
         tx.exec_driver_sql(f"DROP TABLE IF EXISTS airbyte_proto_{name}")
     tx.exec_driver_sql("ALTER TABLE airbyte_proto_run_folders DROP COLUMN partition_key")
@@ -145,5 +168,6 @@ def _take_back_later_changes(tx: Connection, *, have_tokens: bool = False) -> No
     tx.exec_driver_sql("ALTER TABLE older_leases RENAME TO airbyte_proto_leases")
 
 
-def _take_back_endings(tx: Connection) -> None:
+def take_back_endings(tx: Connection) -> None:
+    """Makes the tables as they were in version 13."""
     tx.exec_driver_sql("ALTER TABLE airbyte_proto_loads DROP COLUMN ending")

@@ -8,20 +8,23 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine, insert
+from sqlalchemy import Engine, create_engine, insert
 
 from dagster_airbyte_proto.checkpoints.sql.database import Database
+from dagster_airbyte_proto.checkpoints.sql.migrations.steps import MIGRATIONS
+from dagster_airbyte_proto.checkpoints.sql.migrations.table_version import checked_version
 from dagster_airbyte_proto.checkpoints.sql.schema import metadata, state_history
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT
 from dagster_airbyte_proto.errors import ConfigError, StateConflict, StateUnavailable
-from tests.checkpoints.migration_tests import MigrationTests
+from tests.checkpoints.migration_tests import MigrationTests, take_back_endings
 from tests.conformance.state_store.fixtures import (
     USERS,
     HandClock,
@@ -172,6 +175,22 @@ class TestPostgres(SqlStoreConformance):
             )
         assert store.connections() == []
 
+    def test_a_migration_waits_for_who_writes_into_the_older_tables(self, state_url: str) -> None:
+        SqlStore(state_url).connections()
+        with Database(state_url).write() as tx:
+            take_back_endings(tx)
+            tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 13")
+        engine = create_engine(state_url.replace("postgresql:", "postgresql+psycopg:"))
+        with ThreadPoolExecutor() as pool:
+            with engine.begin() as writer:
+                assert checked_version(writer) == 13
+                migrated = pool.submit(SqlStore(state_url).loads, "shop")
+                _wait_for_waiting_call(engine)
+                writer.exec_driver_sql("INSERT INTO airbyte_proto_connections VALUES ('shop', 1, 1, 1, '')")
+            assert migrated.result() == []
+        with Database(state_url).read() as tx:
+            assert checked_version(tx) == len(MIGRATIONS)
+
     def test_a_database_without_an_encoding_keeps_every_text(self, postgres_server: PostgresServer) -> None:
         with psycopg.connect(postgres_server.conninfo(), autocommit=True) as connection:
             connection.execute(
@@ -186,6 +205,17 @@ class TestPostgres(SqlStoreConformance):
     def test_a_missing_database_is_unavailable(self, state_url: str) -> None:
         with pytest.raises(StateUnavailable, match="does not exist"):
             SqlStore(state_url.replace("@/postgres", "@/not_there")).connections()
+
+
+def _wait_for_waiting_call(engine: Engine) -> None:
+    query = "SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND relation = 'airbyte_proto_schema_version'::regclass"
+    deadline = time.monotonic() + 60
+    while True:
+        with engine.connect() as tx:
+            if tx.exec_driver_sql(query).scalar_one():
+                return
+        assert time.monotonic() < deadline, "nobody waits"
+        time.sleep(0.05)
 
 
 def test_constructing_a_store_touches_nothing(tmp_path: Path) -> None:

@@ -43,7 +43,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from dagster_airbyte_proto.checkpoints.database_errors import DOING, MAKE_WRITABLE, database_error
 from dagster_airbyte_proto.checkpoints.network_disk import network_file_system
-from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS, is_current, migrate, stored_version
+from dagster_airbyte_proto.checkpoints.sql.migrations.steps import MIGRATIONS
+from dagster_airbyte_proto.checkpoints.sql.migrations.table_version import (
+    checked_version,
+    is_current,
+    migrate,
+    stored_version,
+)
 from dagster_airbyte_proto.checkpoints.sql.schema import UtcTime, schema_version
 from dagster_airbyte_proto.checkpoints.sqlite_files import sqlite_path
 from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
@@ -107,8 +113,18 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A write transaction, durable once the block has ended."""
+        """A write transaction, durable once the block has ended.
+
+        Another process may have migrated the database since this one opened it, or somebody has restored an older copy.
+        """
         with self._translating_errors(), _write_transaction(self._engine()) as tx:
+            if (version := checked_version(tx)) != len(MIGRATIONS):
+                self.close()
+                raise StateUnavailable(
+                    DOING,
+                    f"{self}: its tables have version {version} since another copy of it was restored",
+                    remedy="Try again: they are brought up to date then.",
+                )
             yield tx
 
     def now(self, tx: Connection) -> datetime:

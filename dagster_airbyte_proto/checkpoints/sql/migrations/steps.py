@@ -1,4 +1,4 @@
-"""The migrations of the SQL store: one step a version, in order, never edited once released.
+"""The migrations of the store: one step a version, in order, never edited once released.
 
 A step is plain SQL, so that it always does the same, however `schema.py` changes later; one is followed by a function,
 for what SQL cannot read. A test compares the tables that the steps make with those of that module. `{bytes}`, `{time}`
@@ -7,13 +7,11 @@ and `{number}` stand for the database's own types.
 
 from collections.abc import Callable, Mapping
 
-from sqlalchemy import Connection, delete, insert, inspect, select, text
+from sqlalchemy import Connection, text
 
-from dagster_airbyte_proto.checkpoints.sql.schema import schema_version
-from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.raw_json import members
 
-_TYPES = {
+TYPES = {
     "sqlite": {"bytes": "BLOB", "time": "DATETIME", "number": "INTEGER PRIMARY KEY AUTOINCREMENT"},
     "postgresql": {
         "bytes": "BYTEA",
@@ -22,7 +20,7 @@ _TYPES = {
     },
 }
 
-_FIRST = """
+FIRST = """
 CREATE TABLE airbyte_proto_connections (
     connection TEXT NOT NULL PRIMARY KEY,
     fence INTEGER NOT NULL,
@@ -324,7 +322,7 @@ END WHERE status <> 'announced'
 """
 
 MIGRATIONS = (
-    _FIRST,
+    FIRST,
     _SHAPES,
     _OPEN_GENERATIONS,
     _PROTOCOLS,
@@ -339,60 +337,5 @@ MIGRATIONS = (
     _KEPT_REJECTIONS,
     _LOAD_ENDINGS,
 )
-_AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
+AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""
-
-_PREFIX = "airbyte_proto_"
-# Before the first release names had no prefix, and collided with Dagster's tables in the same database.
-_UNPREFIXED = (
-    "connections", "leases", "runs", "run_folders", "generations", "states", "state_history", "loads", "kept_configs",
-    "schema_version",
-)  # fmt: skip
-
-
-def is_current(tx: Connection) -> bool:
-    """True when no migration is due. Raises ConfigError for a database that a newer version has migrated."""
-    return stored_version(tx) == len(MIGRATIONS)
-
-
-def migrate(tx: Connection) -> None:
-    """Migrates the database to the version of this code. The caller's transaction excludes all others."""
-    _rename_unprefixed(tx)
-    version = stored_version(tx)
-    for step in MIGRATIONS[version:]:
-        for statement in step.format(**_TYPES[tx.dialect.name]).split(";"):
-            tx.execute(text(statement))
-        if step in _AFTER:
-            _AFTER[step](tx)
-    if version == 0:
-        tx.execute(text("CREATE TABLE airbyte_proto_schema_version (version INTEGER NOT NULL PRIMARY KEY)"))
-    tx.execute(delete(schema_version))
-    tx.execute(insert(schema_version).values(version=len(MIGRATIONS)))
-
-
-def _rename_unprefixed(tx: Connection) -> None:
-    names = set(inspect(tx).get_table_names())
-    if names.issuperset(_UNPREFIXED):
-        for name in _UNPREFIXED:
-            tx.execute(text(f"ALTER TABLE {name} RENAME TO {_PREFIX}{name}"))
-        for index in ("loads_of_connection", "loads_of_run"):
-            tx.execute(text(f"DROP INDEX {index}"))
-        for statement in _FIRST.split(";"):
-            if "CREATE INDEX" in statement:
-                tx.execute(text(statement))
-
-
-def stored_version(tx: Connection) -> int:
-    """The version of the database's tables; 0 for an empty database. Raises ConfigError for one that is too new."""
-    if not inspect(tx).has_table(schema_version.name):
-        return 0
-    version = tx.scalar(select(schema_version.c.version)) or 0
-    if version > len(MIGRATIONS):
-        raise ConfigError(
-            "opening the state store",
-            f"its tables have version {version}, and this version of dagster_airbyte_proto knows versions up to"
-            f" {len(MIGRATIONS)}",
-            remedy=f"Use a dagster_airbyte_proto that knows state store version {version}, at least as new as the one"
-            " that wrote here last; or name another state_url.",
-        )
-    return version
