@@ -84,6 +84,18 @@ def test_no_docstring_begins_with_a_noun_clause(trees: dict[Path, ast.Module]) -
     assert found == []
 
 
+def test_pyspark_is_imported_whole_before_its_parts(trees: dict[Path, ast.Module]) -> None:
+    """Only `import pyspark` waits for another thread that imports it. With `from pyspark.sql import …`, both threads
+    fail at what the other has imported by halves."""
+    wrong = []
+    for path, tree in trees.items():
+        imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        found = [ast.unparse(node) for node in imports if ast.unparse(node).split()[1].split(".")[0] == "pyspark"]
+        if found and found[0] != "import pyspark":
+            wrong.append(_name(path))
+    assert wrong == []
+
+
 def test_crash_points_are_armed_by_testing_alone(trees: dict[Path, ast.Module]) -> None:
     """No setting and no variable of the environment kills a sync: only a program that imports `testing` does."""
     armed = {

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 

@@ -67,3 +67,37 @@ assert main(["--help"]) == 0
 {_NO_SPARK}
 """
     _run(program)
+
+
+def test_the_names_of_delta_tables_are_known_without_spark() -> None:
+    program = """
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.formats import find_format
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+settings = SparkSettings(catalog="lake", warehouse="/tmp/w")
+assert find_format("delta").sql_name(settings, TableName("shop", "users")) == "lake.shop.users"
+"""
+    _run(f"import sys{program}{_NO_SPARK}")
+
+
+def test_two_threads_may_come_to_spark_at_once() -> None:
+    """As the start of a session in the background and the sync that goes on meanwhile."""
+    _run("""
+import sys, threading, time
+from concurrent.futures import Future
+from importlib import import_module
+
+background = Future()
+
+def come() -> None:
+    try:
+        background.set_result(import_module("dagster_airbyte_proto.tables.spark.session"))
+    except BaseException as error:
+        background.set_exception(error)
+
+threading.Thread(target=come).start()
+while "pyspark" not in sys.modules and not background.done():
+    time.sleep(0.0001)
+import_module("dagster_airbyte_proto.tables.iceberg.layout")
+background.result(60)
+""")

@@ -6,6 +6,7 @@ that a VACUUM took, versions whose log is gone, and a change of columns end it: 
 
 from contextlib import ExitStack
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 

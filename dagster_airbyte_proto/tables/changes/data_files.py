@@ -18,6 +18,7 @@ from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.tables.changes.row_events import EventsWanted, NoCommonHistory, RowEvents, at_step

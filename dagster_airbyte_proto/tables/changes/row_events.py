@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final, NamedTuple, Protocol
 
+import pyspark
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 

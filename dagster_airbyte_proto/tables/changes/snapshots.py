@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError

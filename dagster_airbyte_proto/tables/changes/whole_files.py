@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.push import PlanFile, TableSnapshot

@@ -12,6 +12,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
+import pyspark
 from pyarrow import fs
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType

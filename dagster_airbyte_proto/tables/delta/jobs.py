@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.load import FileContent

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 

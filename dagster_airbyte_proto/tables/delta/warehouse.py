@@ -1,12 +1,14 @@
 """The places where Delta tables may lie, whose tables they may be, and their names in SQL."""
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import folder_name, is_local
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.sql_names import is_catalog_name, qualified, quoted, text_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NOT_BY_COLUMN_ID = "its columns have no ids that files could carry (delta.columnMapping.mode is not id): others made it"
 
@@ -42,8 +44,10 @@ def sql_name(catalog: str, name: TableName, location: str) -> str:
     return qualified(catalog, name) if is_catalog_name(name) else by_folder(location)
 
 
-def register(session: SparkSession, catalog: str, name: TableName, location: str) -> None:
+def register(session: "SparkSession", catalog: str, name: TableName, location: str) -> None:
     """Makes a table known by its name to the catalog."""
+    from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS, Failure, failure_of  # Needs Spark.
+
     above = text_literal(location.rpartition("/")[0])
     table = sql_name(catalog, name, location)
     for statement in (

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
+import pyspark
 from py4j.java_gateway import JavaMember
 from py4j.protocol import STATIC_PREFIX
 from pyspark.sql import DataFrame, SparkSession

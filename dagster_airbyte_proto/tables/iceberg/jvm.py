@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
 import msgspec
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.loads.column_ids import all_optional, key_ids
@@ -35,9 +36,7 @@ FORMAT_VERSION = "format-version"
 WITH_VECTORS = 3
 _PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
-    "write.delete.mode": "merge-on-read",
-    "write.update.mode": "merge-on-read",
-    "write.merge.mode": "merge-on-read",
+    **{f"write.{change}.mode": "merge-on-read" for change in ("delete", "update", "merge")},
 }
 _LOG, _SNAPSHOT = msgspec.json.Decoder(TableLog), msgspec.json.Decoder(Snapshot)
 

@@ -13,6 +13,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError

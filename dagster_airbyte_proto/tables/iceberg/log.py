@@ -8,6 +8,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import CommitUnknown, TableError

@@ -7,6 +7,7 @@ again for each file.
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError

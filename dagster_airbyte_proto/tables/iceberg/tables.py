@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import msgspec
 import pyarrow as pa
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS

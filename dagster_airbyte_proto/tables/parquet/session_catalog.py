@@ -4,6 +4,7 @@ A table is registered with the folder of its current version, so a query that ru
 version to its end. Register the table again before the next query.
 """
 
+import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, cast
 
+import pyspark
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from dagster_airbyte_proto.schema.evolution import IcebergSchema

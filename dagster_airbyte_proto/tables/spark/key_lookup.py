@@ -5,6 +5,7 @@ from functools import reduce
 from operator import and_
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 

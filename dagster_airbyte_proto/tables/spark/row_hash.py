@@ -3,6 +3,7 @@
 A row whose hash differs is sent again: so what goes into it must stay as it is.
 """
 
+import pyspark
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType

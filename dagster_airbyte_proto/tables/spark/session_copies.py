@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.tables.remote_sessions import is_remote

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from uuid import uuid4
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 

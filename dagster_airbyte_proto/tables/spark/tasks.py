@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto import points

@@ -6,6 +6,7 @@ skipped without a word, and one of a load that came in meanwhile is refused.
 
 import json
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.load import FileContent

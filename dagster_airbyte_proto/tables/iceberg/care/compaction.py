@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError

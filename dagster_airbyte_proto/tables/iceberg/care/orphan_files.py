@@ -4,6 +4,7 @@ Iceberg itself finds out which of them no snapshot has.
 """
 
 import pyarrow as pa
+import pyspark
 from pyarrow import fs
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession

@@ -24,6 +24,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError

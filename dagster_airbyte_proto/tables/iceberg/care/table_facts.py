@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.table import BRANCH_PREFIX

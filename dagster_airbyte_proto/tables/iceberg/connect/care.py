@@ -4,6 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 from uuid import uuid4
 
+import pyspark
 from pyspark.sql import Row
 
 from dagster_airbyte_proto.errors import TableError

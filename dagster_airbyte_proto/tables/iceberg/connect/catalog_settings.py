@@ -1,5 +1,6 @@
 """A catalog of a Connect server, as the settings of the session tell of it."""
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError

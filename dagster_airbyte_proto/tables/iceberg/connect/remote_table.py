@@ -8,6 +8,7 @@ import gzip
 from typing import NamedTuple
 
 import msgspec
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError

@@ -21,6 +21,7 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 

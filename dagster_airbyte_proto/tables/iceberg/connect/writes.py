@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.model import REPLACING

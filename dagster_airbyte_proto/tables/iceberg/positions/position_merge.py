@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError

@@ -7,6 +7,7 @@ from operator import and_
 
 import numpy as np
 import pyarrow as pa
+import pyspark
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 

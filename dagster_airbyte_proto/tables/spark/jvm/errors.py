@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
+import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException, PySparkValueError
 from pyspark.errors.exceptions.captured import CapturedException

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyspark
 from py4j.java_gateway import JavaMember
 from pyspark.sql import SparkSession
 
