@@ -18,8 +18,12 @@ def add_field_counts(counts: Counter[str], more: Mapping[str, int]) -> None:
 
 
 def bounded_name(name: str, kept: Collection[str], others: str) -> str:
-    """Returns the name under which something is kept, cut if it is long: `others` if there are too many already."""
+    """Returns the name under which something is kept, cut if it is long: `others` if there are too many already.
+
+    A letter that is no Unicode (half a surrogate pair, a byte of another encoding) is shown by its code.
+    """
     shown = name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…"
+    shown = shown.encode(errors="backslashreplace").decode()
     return shown if shown in kept or len(kept) < MAX_NAMES else others
 
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dagster_airbyte_proto.protocols.events import PlainLine, UnknownEvent
 from dagster_airbyte_proto.protocols.raw_json import MemberError, value
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_TYPE_CHARACTERS = 64
 
 
 def complete_line(line: bytes) -> bytes:
     """Returns the line with a newline and without a byte order mark."""
-    whole = line.removeprefix(_BYTE_ORDER_MARK)
+    whole = line.removeprefix(BYTE_ORDER_MARK)
     return whole if whole.endswith(b"\n") else whole + b"\n"
 
 

@@ -12,6 +12,7 @@ Both refuse bytes that are cut off.
 """
 
 import json
+import math
 import re
 from decimal import Decimal
 from typing import Any
@@ -73,6 +74,28 @@ def value(raw: bytes) -> Any:
         return json.loads(json.dumps(lenient, ensure_ascii=False).encode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError) as error:
         raise MemberError("its JSON cannot be read") from error
+
+
+def strict_json(raw: bytes) -> bytes:
+    """The JSON on one line, as every reader takes it: NaN and Infinity become null, and text is read as by `value`.
+    Raises MemberError if that is impossible."""
+    try:
+        msgspec.json.decode(raw)
+        return msgspec.json.format(raw, indent=-1)
+    except _STRICT_ERRORS:
+        pass
+    try:
+        found = json.loads(
+            raw.decode("utf-8", "replace"), strict=False, parse_constant=lambda _: None, parse_float=_finite
+        )
+        return json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
+    except (ValueError, RecursionError) as error:
+        raise MemberError("its JSON cannot be read") from error
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def exact_number(text: str) -> Decimal | msgspec.Raw:

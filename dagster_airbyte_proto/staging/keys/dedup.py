@@ -18,6 +18,7 @@ from dagster_airbyte_proto.loads.load import HighWaterMark
 from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.keys.ranking import (
+    EMITTED,
     NO_ROWS,
     Ranking,
     RowNumbers,
@@ -64,7 +65,9 @@ class KeyResolution(NamedTuple):
 
 def staged_keys(planned: PlannedStream, columns: Columns, rankings: Sequence[Ranking]) -> StagedKeys:
     """Finds the rows of a cut that lose to a newer row of the same key in it."""
-    rows = pa.concat_tables(each.table for each in rankings)
+    # A cursor may come with a later schema of the same cut: rows of before have none, so they are the older ones.
+    rows = pa.concat_tables((each.table for each in rankings), promote_options="default")
+    rows = rows.select([name for name in rows.column_names if name != EMITTED] + [EMITTED])
     names = key_names(columns)
     keys = rows.select(names).group_by(names, use_threads=False).aggregate([])
     losing = NO_ROWS if keys.num_rows == rows.num_rows else losing_rows(rows, names)

@@ -16,6 +16,7 @@ import msgspec
 
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.errors import InternalError, StagingError
+from dagster_airbyte_proto.protocols.raw_json import MemberError, strict_json
 
 
 class CachedAnswer(NamedTuple):
@@ -74,10 +75,10 @@ class AnswerCache:
         """The catalog that a user saved for the connection."""
         path = self._saved_path(connection)
         try:
-            return CachedAnswer(_one_line(path.read_bytes()))
+            return CachedAnswer(strict_json(path.read_bytes()))
         except FileNotFoundError:
             return CachedAnswer(None)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, MemberError) as error:
             return _unreadable(path, error)
 
     def save_catalog(self, connection: str, message: bytes) -> Path:
@@ -106,27 +107,21 @@ def _read_entry(path: Path, identity: str, config_digest: str = "") -> CachedAns
         entry = _ENTRY_DECODER.decode(path.read_bytes())
     except FileNotFoundError:
         return CachedAnswer(None)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         return _unreadable(path, error)
     is_same = (entry.identity, entry.config_digest) == (identity, config_digest)
-    return CachedAnswer(_one_line(bytes(entry.message)) if is_same else None)
+    return CachedAnswer(strict_json(bytes(entry.message)) if is_same else None)
 
 
-def _unreadable(path: Path, error: OSError | msgspec.DecodeError) -> CachedAnswer:
+def _unreadable(path: Path, error: Exception) -> CachedAnswer:
     reason = error.strerror if isinstance(error, OSError) else "it is not the JSON that was written"
     return CachedAnswer(None, f"{path} cannot be used ({reason}); the connector is started again")
 
 
-def _one_line(message: bytes) -> bytes:
-    """The message on one line, as protocols read it. Formatting alone would not check the JSON, so it is decoded."""
-    msgspec.json.decode(message)
-    return msgspec.json.format(message, indent=-1)
-
-
 def _compact_raw(message: bytes) -> msgspec.Raw:
     try:
-        return msgspec.Raw(_one_line(message))
-    except msgspec.DecodeError as error:
+        return msgspec.Raw(strict_json(message))
+    except MemberError as error:
         raise InternalError("writing a connector's answer to the cache", "it is not JSON") from error
 
 

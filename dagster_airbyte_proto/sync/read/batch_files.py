@@ -14,6 +14,7 @@ import pyarrow as pa
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.loads.batch_folder import BatchFolder, open_batch_file
 from dagster_airbyte_proto.protocols.events import BatchEvent
+from dagster_airbyte_proto.protocols.lines import BYTE_ORDER_MARK
 from dagster_airbyte_proto.staging.lines.demux import MAX_LINE_BYTES
 from dagster_airbyte_proto.sync.completeness import READING
 
@@ -48,7 +49,7 @@ def record_lines(event: BatchEvent, url: str) -> Iterator[tuple[bytes, int]]:
     before, behind = event.frame
     try:
         for piece in _whole_lines(url, _COMPRESSIONS[event.compression]):
-            text = _BLANKS.sub(b"\n", piece).strip()
+            text = _BLANKS.sub(b"\n", piece.removeprefix(BYTE_ORDER_MARK)).strip()
             if text:
                 lines = text.replace(b"\n", behind + b"\n" + before)
                 yield b"%b%b%b\n" % (before, lines, behind), text.count(b"\n") + 1

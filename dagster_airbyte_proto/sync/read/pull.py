@@ -37,6 +37,7 @@ from dagster_airbyte_proto.protocols.events import (
     StateEvent,
     StatusEvent,
     StreamStatus,
+    UnknownEvent,
     VersionEvent,
 )
 from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchDemux
@@ -93,11 +94,10 @@ class Pull:
         self.errors: list[str] = []
         self.warnings: list[str] = []
         self.kept: Mapping[str, Mapping[str, str]] = {}
-        self.met_shared_state = False
-        self.was_cancelled = False
+        self._unreadable_records = 0
+        self.met_shared_state = self.was_cancelled = False
         self.exit: ExitReport | None = None
-        self.seconds_waiting = 0.0
-        self.seconds_staging = 0.0
+        self.seconds_waiting = self.seconds_staging = 0.0
 
     def run(self, connector: RunningConnector) -> None:
         """Reads the connector to its end. Raises errors that end the whole sync; those of streams are in their
@@ -126,6 +126,8 @@ class Pull:
         self._scheduler.finish(ending)
         for stream, rows in self._stage.unconfigured.items():
             self._warn(f"{rows} records came for stream {stream}, which was not requested: ignored")
+        if self._unreadable_records:
+            self._warn(f"{self._unreadable_records} records could not be read, and are in no table: see the log")
 
     def _read_all(self, connector: RunningConnector) -> None:
         last_report = time.monotonic()
@@ -226,6 +228,7 @@ class Pull:
             self._configs.receive(event)
         else:
             self.lines.other += 1
+            self._unreadable_records += isinstance(event, UnknownEvent) and event.kind.upper() == "RECORD"
             self._log.write("DEBUG" if isinstance(event, PlainLine) else "WARN", _log_text(event))
 
     def _on_state(self, event: StateEvent) -> None:

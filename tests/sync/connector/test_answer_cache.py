@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,23 @@ def test_a_kept_spec_comes_back_with_its_numbers_as_written(tmp_path: Path) -> N
     AnswerCache(tmp_path).keep_spec("local:source-x@1", SPEC)
     assert AnswerCache(tmp_path).spec("local:source-x@1") == CachedAnswer(COMPACT)
     assert AnswerCache(tmp_path).spec("local:source-x@2") == CachedAnswer(None)
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (b'{"default":NaN,"maximum":-Infinity,"n":123456789012345678901}', {"default": None, "maximum": None}),
+        (b'{"maximum":1e400,"n":123456789012345678901}', {"maximum": None}),
+        (b'{"description":"caf\xe9","n":123456789012345678901}', {"description": "caf\ufffd"}),
+        (b'{"description":"half \\ud83d","n":123456789012345678901}', {"description": "half ?"}),
+    ],
+)
+def test_what_a_strict_reader_refuses_is_kept_as_it_is_read(sent: bytes, kept: dict[str, Any], tmp_path: Path) -> None:
+    """Python's json prints NaN, and JavaScript half of a pair, in descriptions and limits that no column needs."""
+    AnswerCache(tmp_path).save_catalog("shop", sent)
+    AnswerCache(tmp_path).keep_catalog("shop", "x@1", "digest", sent)
+    for found in (AnswerCache(tmp_path).saved_catalog("shop"), AnswerCache(tmp_path).catalog("shop", "x@1", "digest")):
+        assert json.loads(found.message or b"") == {**kept, "n": 123456789012345678901}
 
 
 def test_a_kept_file_is_readable_by_a_person(tmp_path: Path) -> None:

@@ -56,6 +56,13 @@ def test_records_of_files_land_beside_printed_ones_and_the_files_are_removed(tap
     assert not path.exists()
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_record(tap: Shop, tmp_path: Path) -> None:
+    path = tmp_path / "users.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"id": 7}\n{"id": 8}\n')
+    report = tap.sync_of(_of(1, f"file://{path}", encoding={"format": "jsonl"}))
+    assert (report.streams["users"].rejected, tap.column("users")) == (0, [0, 7, 8])
+
+
 @pytest.mark.parametrize(("name", "ends"), [("users.jsonl", b"\n"), ("users.jsonl", b"\r\n\n"), ("u.json.gz", b"\n\n")])
 def test_lines_may_end_in_any_way(tap: Shop, tmp_path: Path, name: str, ends: bytes) -> None:
     encoding = {"format": "jsonl"} | ({"compression": "gzip"} if name.endswith(".gz") else {})

@@ -1,4 +1,4 @@
-"""A connector's endless names make no endless report."""
+"""Odd and endless names of a connector: the report shows them, and stays short."""
 
 import json
 from typing import Any
@@ -22,3 +22,19 @@ def test_the_report_of_many_undeclared_names_is_short(shop: OpenShop) -> None:
     assert users.ignored_fields[OTHER_FIELDS] == 3000 - MAX_NAMES
     assert users.committed == 31
     assert len(json.dumps(report.as_json())) < 30_000
+
+
+def test_a_name_that_is_no_unicode_is_counted_as_any_other(shop: OpenShop) -> None:
+    place = shop()
+    half = _record("users", {"id": 0, "x\ud800": 5})
+    report = place.sync_of({"streams": {"users": {"records": 0}, "orders": {"records": 3}}, "lines": [half]})
+    assert report.streams["users"].ignored_fields == {"x\\ud800": 1}
+    assert {name: each.committed for name, each in report.streams.items()} == {"users": 1, "orders": 3}
+
+
+def test_records_that_no_stream_can_take_are_in_the_report(shop: OpenShop) -> None:
+    place = shop()
+    nameless = json.dumps({"type": "RECORD", "record": {"emitted_at": 1_700_000_000_000, "data": {"id": 5}}})
+    report = place.sync_of({"streams": {"users": {"records": 3}}, "lines": [nameless, nameless]})
+    assert report.warnings == ("2 records could not be read, and are in no table: see the log",)
+    assert report.streams["users"].committed == 3

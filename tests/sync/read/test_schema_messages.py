@@ -108,6 +108,16 @@ def test_a_cursor_that_turns_into_json_text_between_rows_fails_its_stream(open_t
     assert place.rows("users") == []
 
 
+def test_a_row_from_before_its_cursor_was_declared_is_older_than_any_other(open_tap: Callable[..., Shop]) -> None:
+    place = open_tap("append_dedup", 100)
+    rows = [{"id": 0, "n": 0}, {"id": 0, "n": 1, "updated_at": "b"}, {"id": 0, "n": 2, "updated_at": "a"}]
+    properties = {"id": {"type": "integer"}, "n": {"type": "integer"}}
+    stream = {"rows": rows, "properties": properties, "declared_at": [[1, {"updated_at": {"type": "string"}}]]}
+    report = place.sync_of({"streams": {"users": stream}})
+    assert (report.status, report.streams["users"].rejected) == (SyncStatus.COMPLETE, 0), report.streams["users"].error
+    assert [row["n"] for row in place.rows("users")] == [1]
+
+
 @pytest.mark.parametrize("table_format", ["folder", "parquet"])
 @pytest.mark.parametrize("mode", ["overwrite", "overwrite_dedup"])
 def test_in_a_table_that_had_other_columns(mode: str, table_format: str, open_tap: Callable[..., Shop]) -> None:
