@@ -46,6 +46,7 @@ RESERVED_COLUMNS = (
 )
 _UNFIT_FOR_PATHS = re.compile(r'[/\\:*?"<>|%#]')
 _MARK_LENGTH = 6
+_MARK = re.compile(rf"_[0-9a-f]{{{_MARK_LENGTH}}}$")
 
 
 def unique_names(
@@ -106,6 +107,15 @@ def case_folded(name: str) -> str:
     both equal I there.
     """
     return name.upper().lower().replace("\u0307", "").casefold()
+
+
+def differ_by_mark(name: str, other: str) -> bool:
+    """True for names that are equal but for the case of their letters, and the mark that keeps like names apart."""
+    return _without_mark(name) == _without_mark(other)
+
+
+def _without_mark(name: str) -> str:
+    return case_folded(_MARK.sub("", name))
 
 
 def _with_case_changes(assigned: Mapping[str, str], identities: list[str]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from dagster_airbyte_proto.dagster_defs.tables.frame_kinds import (
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.schema.names import case_folded, differ_by_mark
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.tables.formats import (
     SESSION_CATALOG,
@@ -32,7 +33,7 @@ from dagster_airbyte_proto.tables.formats import (
 )
 from dagster_airbyte_proto.tables.remote_sessions import REMOTE, is_remote
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from dagster_airbyte_proto.tables.sql_names import name_parts, qualified, quoted
+from dagster_airbyte_proto.tables.sql_names import is_by_folder, name_parts, qualified, quoted
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         if not context.has_asset_key:
             raise ConfigError("loading an input", f"{context.name} belongs to no asset, and only assets have tables")
         parts = self._table_parts(_upstream_metadata(context), context.asset_key)
+        if definition_in(_upstream_metadata(context)):
+            parts = (parts[0], *_last_synced_table(context, TableName(*parts[1:])))
         kind = annotated_kind(context.dagster_type, of=".".join(parts))
         self._register_tables()
         is_own = len(parts) == 3 and parts[0] == self.catalog_name
@@ -283,6 +286,22 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
 def _upstream_metadata(context: dg.InputContext) -> Mapping[str, Any]:
     return context.upstream_output.definition_metadata if context.upstream_output is not None else {}
+
+
+def _last_synced_table(context: dg.InputContext, planned: TableName) -> TableName:
+    """Returns the table of a stream, by the event of its last sync where that differs by a mark alone. Of streams with
+    like names, and of tables whose stream is gone, only the state store knows which one has the plain name."""
+    try:
+        event = context.instance.get_latest_materialization_event(context.asset_key)
+    except dg.DagsterInvariantViolationError:  # an input that is loaded without an instance
+        return planned
+    materialization = event.asset_materialization if event is not None else None
+    found = materialization.metadata.get(TABLE_NAME) if materialization is not None else None
+    if found is None or is_by_folder(str(found.value)):
+        return planned
+    *_, namespace, name = name_parts(str(found.value), "the table of a stream", f"its last event has {found.value!r}")
+    is_like = case_folded(namespace) == case_folded(planned.namespace) and differ_by_mark(name, planned.name)
+    return TableName(namespace, name) if is_like else planned
 
 
 def _takes_whole_table(context: dg.InputContext) -> bool:

@@ -260,6 +260,30 @@ def test_a_streams_table_is_in_the_catalog_of_the_resource_whatever_its_spec_say
     assert seen == [2]
 
 
+@pytest.mark.parametrize(("synced", "read"), [("t_0a1b2c", 2), ("other", 1)])
+def test_a_streams_table_is_that_of_its_last_sync_where_another_stream_has_the_plain_name(
+    spark: SparkSession, io: SparkTableIOManager, place: str, synced: str, read: int
+) -> None:
+    run(io, returning([place, "t"], lambda: FRAMES["spark"](spark).limit(1)))
+    run(io, returning([place, synced], lambda: FRAMES["spark"](spark)))
+    shop = Connection.model_validate(
+        {"name": "shop", "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": ["true"]}}}
+    )
+    metadata = {TABLE_NAME: f"lake.{place}.t", **ConnectionDefinition(shop, {}, None).metadata}
+    seen: list[int] = []
+
+    @dg.asset(ins={"t": dg.AssetIn([place, "stream"])})
+    def reader(t: DataFrame) -> None:
+        seen.append(t.count())
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        event = dg.AssetMaterialization([place, "stream"], metadata={TABLE_NAME: f"lake.{place}.{synced}"})
+        instance.report_runless_asset_event(event)
+        stream = dg.AssetSpec([place, "stream"], metadata=metadata)
+        dg.materialize([stream, reader], resources={"io_manager": io}, instance=instance)
+    assert seen == [read]
+
+
 @pytest.mark.parametrize("kind", [LazyPySparkResource, PySparkResource])
 def test_dagsters_own_spark_resources_give_the_session(
     spark: SparkSession, place: str, rows: Rows, kind: type[LazyPySparkResource | PySparkResource]
