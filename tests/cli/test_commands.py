@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,8 +98,8 @@ def test_check_holds_the_streams_against_the_saved_catalog(place: Place) -> None
     assert unchecked.code == 0
     assert "warning: the names and options of its streams are not checked, for no catalog is saved" in unchecked.out
     assert "run `airbyte-proto discover shop.yaml --save`" in unchecked.out
-    assert place.run("discover", file, "--save").code == 0
-    result = place.run("check", file)
+    assert place.run("discover", place.connect({"streams": offered}), "--save").code == 0
+    result = place.run("check", place.connect({"streams": offered}, streams=streams))
     assert (result.code, "shop: check failed" in result.out) == (2, True)
     checked = place.json("check", file, code=2)
     assert checked["streams_checked"]
@@ -141,6 +142,34 @@ def test_discover_saves_the_catalog_and_shows_what_changed(place: Place) -> None
     place.connect({"streams": {"users": {"records": 1, "pad": 3}, "orders": {"records": 1}}})
     changes = place.json("discover", "shop.yaml", "--save")["changes"]
     assert [change.split(" (")[0] for change in changes] == ["orders: new stream", "users: column pad is new"]
+
+
+def test_a_catalog_from_which_no_assets_can_be_made_is_not_saved(place: Place) -> None:
+    offered = {name: {"records": 1} for name in ("users", "orders", "carts")}
+    saved = Path(place.json("discover", place.connect({"streams": offered}), "--save")["saved"])
+    before = saved.read_bytes()
+    wrong: dict[str, Any] = {"userz": {}, "orders": {"write": "append_dedup", "primary_key": ["nr"]}, "carts": {}}
+    file = place.connect({"streams": {**offered, "more": {"records": 1}}}, streams=wrong)
+    shown = place.run("discover", file, "--save")
+    assert (shown.code, saved.read_bytes()) == (2, before)
+    assert "more: new stream" in shown.out and "not saved, for no assets could be made from it" in shown.out
+    found = place.json("discover", file, "--save", code=2)
+    assert (found["saved"], list(found["streams"])) == (None, ["users", "orders", "carts", "more"])
+    assert [error["found"] for error in found["stream_errors"]] == [
+        "there is no stream 'userz'",
+        "the schema has no field nr",
+    ]
+    wrong |= {"users": wrong.pop("userz"), "orders": {}}
+    assert place.json("discover", place.connect({"streams": offered}, streams=wrong), "--save")["saved"]
+
+
+def test_a_saved_catalog_that_cannot_be_read_is_replaced(place: Place) -> None:
+    file = place.connect(USERS)
+    saved = Path(place.json("discover", file, "--save")["saved"])
+    before = saved.read_bytes()
+    saved.write_text('{"streams": 5}')
+    assert "the catalog that was saved before cannot be used" in place.run("discover", file, "--save").err
+    assert saved.read_bytes() == before
 
 
 def test_an_unsaved_discover_leaves_the_saved_catalog_alone(place: Place) -> None:

@@ -250,8 +250,8 @@ def discover(call: Call, connection_file: str, save: bool, partition: str | None
         "streams": {str(stream.id): _stream_value(stream) for stream in catalog.streams},
         **saved,
     }
-    lines = [f"saved to {saved['saved']}", *(saved["changes"] or ["nothing changed"])] if saved else []
-    return Answer(value, (Grid(_STREAMS, rows, texts=("read modes", "primary key", "columns")), *lines))
+    grid = Grid(_STREAMS, rows, texts=("read modes", "primary key", "columns"))
+    return Answer(value, (grid, *_saved_lines(saved)), 2 if saved.get("stream_errors") else 0)
 
 
 def _discover_destination(call: Call, connection_file: str) -> Answer:
@@ -312,17 +312,30 @@ def show_log_line(level: str, text: str, *, is_verbose: bool = False) -> None:
 
 
 def _save(engine: "Engine", source: "Source", catalog: "Catalog") -> dict[str, Any]:
-    """Saves the catalog; returns the path and the changes since the catalog before."""
-    from dagster_airbyte_proto.model import Catalog
-    from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes
+    """Saves the catalog, unless no assets could be made from it; returns the path, the changes and the faults."""
+    from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes, in_former_order, saved_before
+    from dagster_airbyte_proto.sync.plan.stream_check import asset_faults
 
     name = source.connection.name
-    before = engine.answer_cache.saved_catalog(name)
+    before = saved_before(engine.answer_cache, source.protocol, name)
     if before.warning:
         show_log_line("WARN", before.warning)
-    old = source.protocol.catalog(before.message) if before.message else Catalog(())
-    path = engine.answer_cache.save_catalog(name, source.protocol.catalog_message(catalog))
-    return {"saved": str(path), "changes": catalog_changes(old, catalog)}
+    faults, path = asset_faults(source.connection, catalog), None
+    if not faults:
+        message = source.protocol.catalog_message(in_former_order(catalog, before.catalog))
+        path = str(engine.answer_cache.save_catalog(name, message))
+    changes = catalog_changes(before.catalog, catalog)
+    return {"saved": path, "changes": changes, "stream_errors": [error_value(fault) for fault in faults]}
+
+
+def _saved_lines(saved: Mapping[str, Any]) -> list[str]:
+    if not saved:
+        return []
+    changes = saved["changes"] or ["nothing changed"]
+    if saved["saved"]:
+        return [f"saved to {saved['saved']}", *changes]
+    refused = "not saved, for no assets could be made from it: correct `streams` of the connection, then save again"
+    return [*changes, refused, *(f"error: {error['message']}" for error in saved["stream_errors"])]
 
 
 def _stream_row(stream: "Stream") -> tuple[str, ...]:

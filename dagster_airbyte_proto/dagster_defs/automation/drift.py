@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import check_makes_assets
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
@@ -14,9 +13,10 @@ from dagster_airbyte_proto.dagster_defs.engines import opened_engine
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice_words
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, StreamId
-from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes
+from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes, in_former_order, saved_before
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.connector.queries import QUERY_TIMEOUT_SECONDS
+from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 
 SCHEMA_DRIFT = "schema_drift"
@@ -94,9 +94,7 @@ def detect_drift(
     with opened_source(engine, connection, words) as source:
         source.check_config()
         found = source.catalog(fresh=True, timeout_seconds=timeout_seconds)
-    unsaved = _unfitness(definition.connection, found) if save else ""
-    if save and not unsaved:
-        engine.answer_cache.save_catalog(connection.name, source.protocol.catalog_message(found))
+    unsaved = _save(definition, engine, source, found) if save else ""
     before, now = _by_id(old), _by_id(found)
     changes = {
         key: tuple(catalog_changes(before.get(stream, _EMPTY), now.get(stream, _EMPTY)))
@@ -105,12 +103,17 @@ def detect_drift(
     return CatalogDrift(changes, tuple(sorted(str(stream) for stream in now if stream not in before)), unsaved)
 
 
-def _unfitness(connection: Connection, catalog: Catalog) -> str:
-    """Why no assets could be made from the catalog; empty if they can."""
+def _save(definition: ConnectionDefinition, engine: Engine, source: Source, found: Catalog) -> str:
+    """Saves the catalog. Returns why no assets could be made from it, if that is so; then it is not saved."""
+    name = definition.connection.name
+    before = saved_before(engine.answer_cache, source.protocol, name)
+    ordered = in_former_order(found, definition.catalog or _EMPTY, before.catalog)
+    make = None if definition.make is None else partial(definition.make, ordered)
     try:
-        check_makes_assets(connection, catalog)
+        check_makes_assets(definition.connection, ordered, make)
     except ConfigError as error:
         return str(error)
+    engine.answer_cache.save_catalog(name, source.protocol.catalog_message(ordered))
     return ""
 
 

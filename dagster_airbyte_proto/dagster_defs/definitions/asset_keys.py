@@ -1,40 +1,69 @@
 """The asset keys of streams: a path that Dagster allows for each stream, and the check of what a translator made."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.schema.names import unique_names
+from dagster_airbyte_proto.sync.connector.catalog_changes import UNSAFE_IN_KEYS
 
-# Dagster makes the name of an output from an asset's key, and allows only these characters there.
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _LEGIBLE = re.compile("[A-Za-z0-9]")
 
 
 def allowed_in_keys(part: str) -> str:
     """Returns a part of a name with "_" for the characters that Dagster does not allow."""
-    return _UNSAFE.sub("_", part)
+    return UNSAFE_IN_KEYS.sub("_", part)
 
 
 def key_paths(streams: Sequence[StreamId]) -> list[tuple[str, ...]]:
-    """Each stream's namespace and name in characters that Dagster allows. Equal results get a suffix, and so does a
-    name of which no letter or digit is left."""
-    written = [tuple(part for part in (each.namespace, each.name) if part) for each in streams]
-    paths = [tuple(map(allowed_in_keys, parts)) or ("_",) for parts in written]
+    """Each stream's namespace and name in characters that Dagster allows. Of equal results all but the first get a
+    suffix, and so does a name of which no letter or digit is left.
+
+    The order of the streams has to be the one in which they came, as in a saved catalog: a stream that took over the
+    key of another would have assets downstream read its table.
+    """
+    paths = [tuple(allowed_in_keys(part) for part in (each.namespace, each.name) if part) or ("_",) for each in streams]
     preferred = [_dagster_name(path) for path in paths]
-    # Not in the order of the catalog: another stream in it must not pass the key of one to the other, whose table the
-    # assets downstream would then read. Names that are keys as they are come first.
-    order = sorted(range(len(streams)), key=lambda place: (paths[place] != written[place], str(streams[place])))
     taken = [name for name, path in zip(preferred, paths, strict=True) if not _LEGIBLE.search(path[-1])]
-    names = unique_names([(preferred[place], str(streams[place])) for place in order], taken=taken)
-    suffixes = {place: name[len(preferred[place]) :] for place, name in zip(order, names, strict=True)}
-    return [(*path[:-1], path[-1] + suffixes[place]) for place, path in enumerate(paths)]
+    names = unique_names(zip(preferred, map(str, streams), strict=True), taken=taken)
+    suffixes = [name[len(plain) :] for name, plain in zip(names, preferred, strict=True)]
+    return [(*path[:-1], path[-1] + suffix) for path, suffix in zip(paths, suffixes, strict=True)]
+
+
+class _TranslatorData(Protocol):
+    @property
+    def connection(self) -> Connection: ...
+
+
+_Data = TypeVar("_Data", bound=_TranslatorData)
+
+
+def translated_spec(get_asset_spec: Callable[[_Data], dg.AssetSpec], data: _Data, stream: StreamId) -> dg.AssetSpec:
+    """Returns the spec that a translator makes of a stream. Raises ConfigError, which names the stream, if it fails."""
+    try:
+        spec = get_asset_spec(data)
+    except ProtoError:
+        raise
+    except Exception as error:  # It is the user's own code.
+        raise _untranslated(data, stream, f"raised {type(error).__name__}: {error}") from error
+    if not isinstance(spec, dg.AssetSpec):
+        raise _untranslated(data, stream, f"returned {spec!r}, which is no AssetSpec")
+    return spec
+
+
+def _untranslated(data: _TranslatorData, stream: StreamId, found: str) -> ConfigError:
+    return ConfigError(
+        asset_error_context(data.connection),
+        f"its translator {found}",
+        remedy="Mend the translator's get_asset_spec, or `translation`, for this stream.",
+        stream=str(stream),
+    )
 
 
 def check_keys(connection: Connection, keys: Sequence[dg.AssetKey], streams: Sequence[StreamId]) -> None:

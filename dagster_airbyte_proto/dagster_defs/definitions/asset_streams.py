@@ -1,8 +1,7 @@
 """Plans the streams of a connection from its saved catalog, as input for a translator."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -12,54 +11,61 @@ from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import key_paths
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import (
     asset_error_context,
     catalog_of_named_streams,
-    saved_catalog,
 )
 from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslatorData, TableFormat
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import Catalog, PlannedStream
+from dagster_airbyte_proto.sync.plan.stream_check import asset_faults
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG, find_format
 from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables
 
 
-class AssetStreams(NamedTuple):
-    """The planned streams. If no catalog was saved, `catalog` is None and the streams are those that the connection
-    names, without columns."""
+class TablesOfAssets(NamedTuple):
+    """The tables as definitions know them. `spark_catalog` is empty for the format's own."""
 
-    catalog: Catalog | None
-    streams: Sequence[StreamTranslatorData]
+    spark_catalog: str = ""
+    format: TableFormat = "iceberg"
+    is_partitioned: bool = False
 
 
 def plan_asset_streams(
-    connection: Connection,
-    *,
-    catalog: Path | None = None,
-    home: Path | None = None,
-    spark_catalog: str = "",
-    table_format: TableFormat = "iceberg",
-    is_partitioned: bool = False,
-) -> AssetStreams:
-    """Plans the streams. Raises ConfigError, with the file, the stream and the nearest name, if the connection does not
-    match its catalog."""
-    spark_catalog = spark_catalog or (
-        SESSION_CATALOG if find_format(table_format).abilities.uses_session_catalog else "lake"
+    connection: Connection, found: Catalog | None, tables: TablesOfAssets
+) -> list[StreamTranslatorData]:
+    """Plans the streams of a saved catalog; without one those that the connection names, without columns. Raises
+    ConfigError, with the file, the stream and the nearest name, if the connection does not match its catalog."""
+    spark_catalog = tables.spark_catalog or (
+        SESSION_CATALOG if find_format(tables.format).abilities.uses_session_catalog else "lake"
     )
-    found = saved_catalog(connection, catalog=catalog, home=home)
     with _naming_the_connection(connection):
         planned = _planned(connection, found)
         columns = [None if found is None else columns_in_tables(each) for each in planned]
-    streams = [
-        StreamTranslatorData(connection, *each, spark_catalog, is_partitioned, table_format)
+    return [
+        StreamTranslatorData(connection, *each, spark_catalog, tables.is_partitioned, tables.format)
         for each in zip(planned, columns, key_paths([each.id for each in planned]), strict=True)
     ]
-    return AssetStreams(found, streams)
 
 
-def check_makes_assets(connection: Connection, catalog: Catalog) -> None:
-    """Raises ConfigError if no assets could be made from this catalog: it would stop a whole code location."""
-    with _naming_the_connection(connection):
-        for each in _planned(connection, catalog):
-            columns_in_tables(each)
+def check_makes_assets(connection: Connection, catalog: Catalog, make: Callable[[], object] | None) -> None:
+    """Raises ConfigError if no assets can be made from this catalog: it would stop a whole code location. `make` makes
+    them, with the translator of the code location."""
+    if faults := asset_faults(connection, catalog):
+        raise _together(connection, faults)
+    try:
+        if make is not None:
+            make()
+    except ProtoError:
+        raise
+    except Exception as error:  # Dagster checks each spec that a translator made, with errors of many classes.
+        raise ConfigError(asset_error_context(connection), f"{type(error).__name__}: {error}") from error
+
+
+def _together(connection: Connection, faults: Sequence[ConfigError]) -> ConfigError:
+    if len(faults) > 1:
+        found = "\n".join([f"{len(faults)} faults", *map(str, faults)])
+        return ConfigError(asset_error_context(connection), found)
+    [only] = faults
+    return _with_connection(connection, only)
 
 
 def _planned(connection: Connection, found: Catalog | None) -> Sequence[PlannedStream]:
@@ -76,5 +82,9 @@ def _naming_the_connection(connection: Connection) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        context = f"{asset_error_context(connection)}: {error.doing}"
-        raise ConfigError(context, error.found, remedy=error.remedy, stream=error.stream) from error
+        raise _with_connection(connection, error) from error
+
+
+def _with_connection(connection: Connection, error: ConfigError) -> ConfigError:
+    context = f"{asset_error_context(connection)}: {error.doing}"
+    return ConfigError(context, error.found, remedy=error.remedy, stream=error.stream)

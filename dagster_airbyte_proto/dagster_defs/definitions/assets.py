@@ -1,21 +1,27 @@
 """Makes the streams of a connection the assets of one step, from its saved catalog."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_keys
-from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import AssetStreams, plan_asset_streams
+from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_keys, translated_spec
+from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import TablesOfAssets, plan_asset_streams
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_asset
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.definitions.connection_step import StepOptions, connection_step
-from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, TableFormat
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import saved_catalog
+from dagster_airbyte_proto.dagster_defs.definitions.translator import (
+    StreamTranslator,
+    StreamTranslatorData,
+    TableFormat,
+)
 from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks, check_specs
-from dagster_airbyte_proto.model import PlannedStream
+from dagster_airbyte_proto.model import Catalog, PlannedStream
 
 IncludedMetadata = Literal["column_metadata", "insights"]
 """The same names as in Dagster's other components."""
@@ -68,19 +74,15 @@ def connector_assets(
 
     options = StepOptions(name, partitions_def, backfill_policy, pool, op_tags, retry_policy, required_resource_keys)
 
-    def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        found = plan_asset_streams(
-            connection,
-            catalog=catalog,
-            home=home,
-            spark_catalog=spark_catalog,
-            table_format=table_format,
-            is_partitioned=partitions_def is not None,
-        )
-        specs = _specs(connection, found, translator)
-        planned = {spec.key: data.planned for spec, data in zip(specs, found.streams, strict=True)}
+    tables = TablesOfAssets(spark_catalog, table_format, partitions_def is not None)
+
+    def made(function: Callable[..., Any], offered: Catalog | None) -> dg.AssetsDefinition:
+        streams = plan_asset_streams(connection, offered, tables)
+        specs = _specs(connection, streams, translator)
+        planned = {spec.key: data.planned for spec, data in zip(specs, streams, strict=True)}
         ids = {key: each.id for key, each in planned.items()}
-        definition = ConnectionDefinition(connection, ids, found.catalog, io_manager_key, checks)
+        make = partial(made, function)
+        definition = ConnectionDefinition(connection, ids, offered, io_manager_key, checks, make=make)
         references = code_references(connection, None if function.__module__ == __name__ else function)
         return connection_step(
             connection,
@@ -88,6 +90,9 @@ def connector_assets(
             specs=[_completed(spec, definition, references) for spec in specs],
             check_specs=_check_specs(planned, checks) if checks else None,
         )(function)
+
+    def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
+        return made(function, saved_catalog(connection, catalog=catalog, home=home))
 
     return decorated
 
@@ -119,11 +124,14 @@ def build_connector_assets(
     return connector_assets(connection=connection, required_resource_keys={connector_key}, **options)(step)
 
 
-def _specs(connection: Connection, found: AssetStreams, translator: StreamTranslator | None) -> list[dg.AssetSpec]:
-    """One spec for each stream, in order. Raises ConfigError if a translator made a key twice, or an invalid one."""
+def _specs(
+    connection: Connection, streams: Sequence[StreamTranslatorData], translator: StreamTranslator | None
+) -> list[dg.AssetSpec]:
+    """One spec for each stream, in order. Raises ConfigError if the translator fails, or made a key twice, or an
+    invalid one."""
     translator = translator or StreamTranslator()
-    specs = [translator.get_asset_spec(data) for data in found.streams]
-    check_keys(connection, [spec.key for spec in specs], [data.planned.id for data in found.streams])
+    specs = [translated_spec(translator.get_asset_spec, data, data.stream.id) for data in streams]
+    check_keys(connection, [spec.key for spec in specs], [data.planned.id for data in streams])
     return specs
 
 

@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import dagster as dg
@@ -41,6 +43,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.component_fields import (
     resolved_partitions,
     resolved_retries,
 )
+from dagster_airbyte_proto.dagster_defs.definitions.former_catalog import former_catalog
 from dagster_airbyte_proto.dagster_defs.definitions.scaffolding import ConnectorScaffolder
 from dagster_airbyte_proto.dagster_defs.definitions.translator import (
     StreamTranslator,
@@ -59,6 +62,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import write_message
+from dagster_airbyte_proto.sync.connector.catalog_changes import in_former_order
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 
@@ -241,8 +245,13 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         ):
             source.check_config()
             catalog = source.catalog(fresh=True)
-        check_makes_assets(self.connected, catalog)
-        write_message(state_path, source.protocol.catalog_message(catalog))
+        catalog = in_former_order(catalog, former_catalog(self.connected, self.defs_state_config, state_path))
+        message = source.protocol.catalog_message(catalog)
+        with TemporaryDirectory() as folder:
+            unchecked = Path(folder) / "catalog.json"
+            write_message(unchecked, message)
+            check_makes_assets(self.connected, catalog, partial(self._stream_assets, unchecked))
+        write_message(state_path, message)
 
     def _template_values(self) -> Mapping[str, str] | None:
         """The template values of the newest partition. None if only Dagster's instance knows the keys: there is no
@@ -266,13 +275,17 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             _LOG.warning(f"Run `dg utils refresh-defs-state`. Until then, {self._before_refresh}.")
             if not self._names_streams:
                 return dg.Definitions()
-        assets = build_connector_assets(
+        assets = self._stream_assets(state_path)
+        return dg.Definitions(assets=[assets], sensors=list(self._sensors(assets)))
+
+    def _stream_assets(self, catalog: Path | None) -> dg.AssetsDefinition:
+        return build_connector_assets(
             self.connected,
             connector_key=self.connector_key,
             include_metadata=self.include_metadata,
             sample_rows=self.sample_rows,
             translator=_ComponentTranslator(self),
-            catalog=state_path,
+            catalog=catalog,
             home=self.home,
             spark_catalog=self.spark_catalog,
             table_format=self.table_format,
@@ -284,7 +297,6 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             checks=self.checks,
             io_manager_key=self.io_manager_key,
         )
-        return dg.Definitions(assets=[assets], sensors=list(self._sensors(assets)))
 
     def _push_assets(self) -> dg.AssetsDefinition:
         return build_push_assets(

@@ -5,7 +5,7 @@ object, not a dict: other processes see only its label, the connection's name, w
 including the config.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,8 @@ _KEY = "airbyte_proto/connection"
 class ConnectionDefinition:
     """A connection with its planned streams. `catalog` is the saved one, None if none was saved at definition time.
 
-    A push that `records_tables` records a materialization of the tables that remember what was delivered.
+    A push that `records_tables` records a materialization of the tables that remember what was delivered. `make` makes
+    the assets of a sync from another catalog, with their own translator.
     """
 
     connection: Connection
@@ -33,6 +34,7 @@ class ConnectionDefinition:
     io_manager_key: str = "io_manager"
     checks: StreamChecks | None = None
     records_tables: bool = False
+    make: Callable[[Catalog], dg.AssetsDefinition] | None = None
 
     @property
     def metadata(self) -> dict[str, ObjectMetadataValue]:

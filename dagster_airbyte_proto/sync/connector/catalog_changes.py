@@ -1,13 +1,39 @@
-"""Compares two catalogs of a connector, for a person who reads what changed.
+"""Compares two catalogs of a connector: for a person who reads what changed, and for the order of the saved one.
 
 Only what matters to tables is compared: streams, columns and their types, keys, cursors and read modes. Titles, the
 order of columns and whether null is allowed do not matter.
 """
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
+from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.model import Catalog, FieldPath, Stream, StreamId
+from dagster_airbyte_proto.protocols.conversation import SourceProtocol
+from dagster_airbyte_proto.schema.names import case_folded
+from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
+
+UNSAFE_IN_KEYS = re.compile(r"[^A-Za-z0-9_.-]+")
+"""Dagster makes the name of an output from an asset's key, and allows only other characters there."""
+
+
+class SavedBefore(NamedTuple):
+    """The catalog that was saved before, without streams if there was none. One that cannot be read gives a `warning`:
+    to save anew is the way out."""
+
+    catalog: Catalog
+    warning: str = ""
+
+
+def saved_before(cache: AnswerCache, protocol: SourceProtocol, connection: str) -> SavedBefore:
+    """Returns the catalog that was saved before for a connection."""
+    answer = cache.saved_catalog(connection)
+    try:
+        catalog = protocol.catalog(answer.message) if answer.message else Catalog(())
+    except ConnectorError as error:
+        return SavedBefore(Catalog(()), f"the catalog that was saved before cannot be used: {error.found}")
+    return SavedBefore(catalog, answer.warning)
 
 
 def catalog_changes(old: Catalog, new: Catalog) -> list[str]:
@@ -23,6 +49,31 @@ def catalog_changes(old: Catalog, new: Catalog) -> list[str]:
         else:
             lines.extend(f"{stream}: {change}" for change in _stream_changes(before[stream], after[stream]))
     return lines
+
+
+def in_former_order(found: Catalog, *former: Catalog) -> Catalog:
+    """Returns the catalog with its streams in the order in which they first came: those of the `former` catalogs, then
+    new ones.
+
+    Of two streams with like names the first has the plain asset key, so a new one must not come before it. Of two new
+    ones the first is the one whose name is a key as it is, whatever the connector's order.
+    """
+    known = dict.fromkeys(stream.id for catalog in former for stream in catalog.streams)
+    places = {stream: place for place, stream in enumerate(known)}
+    likes: dict[str, int] = {}
+    for place, stream in enumerate(found.streams):
+        likes.setdefault(_plain_key(stream.id), place)
+
+    def order(stream: Stream) -> tuple[int, int, bool, str]:
+        is_key = not any(UNSAFE_IN_KEYS.search(part) for part in stream.id if part)
+        return places.get(stream.id, len(places)), likes[_plain_key(stream.id)], not is_key, str(stream.id)
+
+    return Catalog(tuple(sorted(found.streams, key=order)), found.duplicates)
+
+
+def _plain_key(stream: StreamId) -> str:
+    """A text that is equal for streams that would have the same plain asset key, but for case."""
+    return case_folded("__".join(re.sub("[-.]", "_", UNSAFE_IN_KEYS.sub("_", part)) for part in stream if part))
 
 
 def _stream_changes(old: Stream, new: Stream) -> Iterator[str]:

@@ -22,7 +22,37 @@ from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_str
 from dagster_airbyte_proto.sync.plan.stream_schemas import with_stored_schemas
 from dagster_airbyte_proto.sync.plan.transformed_streams import unknown_transformed_streams
 from dagster_airbyte_proto.tables.abilities import Abilities
-from dagster_airbyte_proto.transforms.landed_columns import landed_columns
+from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables, landed_columns
+
+
+def asset_faults(connection: Connection, catalog: Catalog) -> list[ConfigError]:
+    """Returns the errors for which no assets can be made from the catalog: a catalog that is saved with one stops a
+    whole code location."""
+    streams = connection.streams
+    by_name = {
+        name: _asset_faults_of(connection, catalog, {name: its})
+        for name, its in (streams or {}).items()
+        if name != OTHERS
+    }
+    faults = [fault for found in by_name.values() for fault in found]
+    sound = None if streams is None else {name: its for name, its in streams.items() if not by_name.get(name)}
+    return faults if sound == {} else [*faults, *_asset_faults_of(connection, catalog, sound)]
+
+
+def _asset_faults_of(
+    connection: Connection, catalog: Catalog, streams: Mapping[str, StreamOptions] | None
+) -> list[ConfigError]:
+    faults: list[ConfigError] = []
+    try:
+        planned = planned_streams(connection.model_copy(update={"streams": streams}), catalog, SyncRequest())
+    except ConfigError as error:
+        return [error]
+    for each in planned:
+        try:
+            columns_in_tables(each)
+        except ConfigError as error:
+            faults.append(error)
+    return faults
 
 
 class StreamCheck:

@@ -27,6 +27,7 @@ from dagster_airbyte_proto.dagster_defs.automation.sensors import (
     files_changed,
 )
 from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
+from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
 from dagster_airbyte_proto.errors import ConfigError
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options, resources
@@ -321,6 +322,49 @@ def test_a_catalog_that_would_stop_the_code_location_is_not_saved(source: Source
     evaluated(second.cursor)
     assert web.asked == [("/graphql", {"name": "shop_code"})]
     assert "shoe" in (source.place.home / "catalogs" / "shop.json").read_text()
+
+
+class OneKey(StreamTranslator):
+    """Fails for carts, and gives all other streams one key."""
+
+    def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
+        if data.stream.id.name == "carts":
+            raise KeyError("carts")
+        return super().get_asset_spec(data).replace_attributes(key=["one"])
+
+
+@pytest.mark.parametrize(
+    ("offered", "found"),
+    [
+        ({"users": {"records": 1}, "carts": {"records": 1}}, "(stream carts): its translator raised KeyError: 'carts'"),
+        ({"users": {"records": 1}, "more": {"records": 1}}, "its asset key one is that of stream users"),
+    ],
+)
+def test_a_catalog_that_the_translator_makes_no_assets_of_is_not_saved(
+    source: Source, offered: dict[str, Any], found: str
+) -> None:
+    source.offer({"streams": {"users": {"records": 1}}})
+    source.save()
+    saved = source.place.home / "catalogs" / "shop.json"
+    before = saved.read_bytes()
+    shop = Connection.from_file(source.place.connection_file)
+    assets = build_connector_assets(shop, home=source.place.home, translator=OneKey())
+    source.offer({"streams": offered})
+    ticked = source.tick(build_schema_drift_sensor(assets, save_catalog=True))
+    assert found in json.loads(ticked.cursor or "{}")["not saved"]
+    assert saved.read_bytes() == before
+
+
+def test_a_saved_catalog_leaves_streams_their_keys(source: Source) -> None:
+    source.offer({"streams": {"order items": {"records": 1}}})
+    source.save()
+    [key] = source.assets.keys
+    source.offer({"streams": {"order_items": {"records": 1}, "order items": {"records": 1}}})
+    source.tick(build_schema_drift_sensor(source.assets, save_catalog=True))
+    [spec] = [each for each in source.assets.specs if each.key == key]
+    assert "Stream `order items`" in (spec.description or "") and len(source.assets.keys) == 2
+    source.save()
+    assert key in {each.key for each in source.assets.specs if "`order items`" in (each.description or "")}
 
 
 def test_a_state_that_stands_still_is_reported_once(runs: OpenRuns) -> None:

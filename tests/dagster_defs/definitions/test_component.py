@@ -1,5 +1,6 @@
 """A connection as a component, taken by itself."""
 
+import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -10,8 +11,12 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.storage.defs_state.base import set_defs_state_storage
+from dagster._core.storage.defs_state.blob_storage_state_storage import UPathDefsStateStorage
 from dagster.components.resolved.errors import ResolutionException
+from dagster.components.utils.project_paths import get_local_state_path
 from jsonschema import Draft202012Validator
+from upath import UPath
 
 from dagster_airbyte_proto import ConfigError, ConnectorComponent, ConnectorError, StreamTranslatorData
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
@@ -274,6 +279,63 @@ def test_a_refresh_that_fails_leaves_the_state_that_was_there(tmp_path: Path) ->
     assert state.read_bytes() == before
     assert [spec.key.path[-1] for spec in _step(component, state).specs] == ["users", "orders"]
     assert list(state.parent.iterdir()) == [state]
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        ("{{ data.nothing }}", r"\(stream users\): its translator raised"),
+        ("raw/one", r"\(stream sales.orders\): its asset key raw/one is that of stream users"),
+    ],
+)
+def test_a_refresh_saves_no_catalog_of_which_its_translation_makes_no_assets(
+    tmp_path: Path, key: str, found: str
+) -> None:
+    state = tmp_path / "state"
+    component = _with_fake_source(tmp_path, command(), written={"translation": {"key": key}})
+    with pytest.raises(ConfigError, match=found):
+        component.write_state_to_path(state)
+    assert not state.exists()
+
+
+@pytest.mark.parametrize("kept", ["LOCAL_FILESYSTEM", "VERSIONED_STATE_STORAGE"])
+def test_a_refresh_leaves_streams_their_keys(
+    tmp_path: Path, dagster_instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    (tmp_path / "keeping").mkdir()
+    (tmp_path / "keeping" / "__init__.py").touch()
+    (tmp_path / "dg.toml").write_text('[project]\ndefs_module = "keeping"\n')
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def refreshed(*names: str) -> list[dg.AssetSpec]:
+        scenario = {"streams": {name: {"records": 1} for name in names}}
+        written = {"defs_state": {"management_type": kept}}
+        component = _with_fake_source(tmp_path, command(), written=written, scenario=scenario)
+        version = asyncio.run(component.refresh_state(tmp_path))
+        key, state = component.defs_state_config.key, tmp_path / "downloaded"
+        if kept == "LOCAL_FILESYSTEM":
+            state = get_local_state_path(key, tmp_path)
+        else:
+            storage.set_latest_version(key, version)
+            storage.download_state_to_path(key, version, state)
+        return list(_step(component, state).specs)
+
+    storage: UPathDefsStateStorage = UPathDefsStateStorage(UPath(tmp_path / "versions"))
+    storage.register_instance(dagster_instance)
+    with set_defs_state_storage(storage):
+        [before] = refreshed("order items")
+        first, second = refreshed("order_items", "order items")
+    assert (first.key, first.description) == (before.key, before.description)
+    assert (first.key.path, second.key.path[1][:12]) == (["shop", "order_items"], "order_items_")
+
+
+def test_a_refresh_replaces_a_state_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = tmp_path / "state"
+    state.write_text('{"streams": 5}')
+    component = _with_fake_source(tmp_path, command())
+    component.write_state_to_path(state)
+    assert len(list(_step(component, state).specs)) == 2
+    assert "the state before could not be read" in caplog.text
 
 
 def test_a_refresh_does_not_guess_a_partition(tmp_path: Path) -> None:

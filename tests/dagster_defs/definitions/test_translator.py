@@ -7,7 +7,8 @@ from typing import Any
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import plan_asset_streams
+from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import TablesOfAssets, plan_asset_streams
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import saved_catalog
 from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
 from tests.dagster_defs.support.saved import ORDERS, USERS, connection, named, save
 
@@ -17,10 +18,11 @@ def _specs(home: Path, *streams: dict[str, Any], **written: Any) -> list[dg.Asse
     return _translated(connection(**written), home=home)
 
 
-def _translated(shop: Connection, translator: StreamTranslator | None = None, **options: Any) -> list[dg.AssetSpec]:
-    return [
-        (translator or StreamTranslator()).get_asset_spec(data) for data in plan_asset_streams(shop, **options).streams
-    ]
+def _translated(
+    shop: Connection, translator: StreamTranslator | None = None, *, home: Path, **tables: Any
+) -> list[dg.AssetSpec]:
+    streams = plan_asset_streams(shop, saved_catalog(shop, home=home), TablesOfAssets(**tables))
+    return [(translator or StreamTranslator()).get_asset_spec(data) for data in streams]
 
 
 def test_a_stream_tells_where_it_comes_from_and_where_it_lands(tmp_path: Path) -> None:
@@ -104,21 +106,22 @@ def test_streams_whose_names_dagster_would_confuse_get_keys_of_their_own(tmp_pat
 
     keys = [spec.key.path[1] for spec in _specs(tmp_path, *streams)]
 
-    assert keys[0].startswith("a.b_")
+    assert (keys[0], keys[2]) == ("a.b", "Sales_Orders_2026_")
     assert keys[1].startswith("a_b_")
-    assert keys[2:] == ["Sales_Orders_2026_", "A_B"]
+    assert keys[3].startswith("A_B_")
     assert len({key.replace(".", "_").lower() for key in keys}) == 4
 
 
-def test_a_stream_keeps_its_key_whatever_else_comes_into_the_catalog(tmp_path: Path) -> None:
-    def keys(*names: str) -> dict[str, tuple[str, ...]]:
-        return {spec.description or "": tuple(spec.key.path) for spec in _specs(tmp_path, *named(*names))}
+def test_of_streams_with_like_names_the_first_has_the_plain_key(tmp_path: Path) -> None:
+    def keys(*names: str) -> dict[str, str]:
+        found = _specs(tmp_path, *named(*names))
+        return {name: spec.key.path[1] for name, spec in zip(names, found, strict=True)}
 
-    before = keys("клиенты", "a_b", "a?b", "")
-    after = keys("", "a b", "a?b", "a_b", "заказы", "клиенты")
+    before = keys("клиенты", "a b", "a?b", "", "Users")
+    after = keys("клиенты", "a b", "a?b", "", "Users", "a_b", "USERS", "заказы")
     assert before.items() <= after.items()
-    assert len(set(after.values())) == 6
-    assert ("shop", "a_b") in before.values()
+    assert (after["a b"], after["Users"]) == ("a_b", "Users")
+    assert len({key.lower() for key in after.values()}) == 8
 
 
 def test_a_stream_that_was_never_discovered_says_how_to(tmp_path: Path) -> None:
@@ -167,7 +170,7 @@ def test_one_method_changes_anything(tmp_path: Path) -> None:
 
 def test_the_tables_format_is_a_kind_and_brings_its_catalog(tmp_path: Path) -> None:
     save(tmp_path, USERS)
-    [users] = _translated(connection(), StreamTranslator(), home=tmp_path, table_format="delta")
+    [users] = _translated(connection(), StreamTranslator(), home=tmp_path, format="delta")
     assert users.kinds == {"airbyte", "spark", "delta"}
     assert users.metadata["dagster/table_name"] == "spark_catalog.shop.users"
     [users] = _specs(tmp_path, USERS, destination={"namespace": "online-shop"})

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import plan_asset_streams
+from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import TablesOfAssets, plan_asset_streams
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import saved_catalog
 from dagster_airbyte_proto.dagster_defs.tables.table_metadata import SyncedTable, insights
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.tables.spark.session import QueryResult
@@ -80,7 +81,8 @@ def test_a_state_that_web_browsers_would_round_is_text(runs: OpenRuns) -> None:
 
 def test_the_largest_number_of_a_column_may_be_none(tmp_path: Path) -> None:
     scores = {"name": "users", "json_schema": {"properties": {"score": {"type": "number"}}}}
-    [stream] = plan_asset_streams(connection(), catalog=save(tmp_path, scores)).streams
+    offered = saved_catalog(connection(), catalog=save(tmp_path, scores))
+    [stream] = plan_asset_streams(connection(), offered, TablesOfAssets())
     answer = QueryResult((), [[2, 2, 1.5, "NaN"]])
 
     found = insights(SyncedTable("shop.users", stream.planned, 1, lambda _: answer))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.model import Catalog, FieldPath, ReadMode, Stream, StreamId
-from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes
+from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes, in_former_order
 
 
 def stream(name: str, columns: Mapping[str, Any], *, key: tuple[FieldPath, ...] = (), cursor: FieldPath = ()) -> Stream:
@@ -69,3 +69,20 @@ def test_what_does_not_matter_to_a_table_is_no_change() -> None:
 def test_odd_schemas_are_compared_too(schema: dict[str, Any]) -> None:
     odd = Catalog((Stream(StreamId.of("users"), schema),))
     assert catalog_changes(odd, odd) == []
+
+
+def test_a_stream_that_comes_later_stands_behind_one_with_a_like_name() -> None:
+    def catalog(*names: str) -> Catalog:
+        return Catalog(tuple(stream(name, {}) for name in names))
+
+    def names(*found: str, former: Catalog = Catalog(())) -> list[str]:  # noqa: B008 - it is frozen
+        return [each.id.name for each in in_former_order(catalog(*found), former).streams]
+
+    assert names("users", "order items", "carts", "order_items") == ["users", "order_items", "order items", "carts"]
+    assert names("USERS", "Users", "new", "a_b", "a b", former=catalog("Users", "gone", "a b")) == [
+        "Users",
+        "a b",
+        "USERS",
+        "new",
+        "a_b",
+    ]
