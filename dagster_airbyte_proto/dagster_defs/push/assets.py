@@ -6,13 +6,18 @@ from typing import Any, TypedDict, Unpack
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_keys, check_lists, key_paths
+from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import (
+    check_keys,
+    check_lists,
+    key_paths,
+    translated_spec,
+)
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.definitions.connection_step import StepOptions, connection_step
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
 from dagster_airbyte_proto.dagster_defs.push.push_checks import ONLY_REJECTS, push_check_specs
-from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
+from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData, table_asset
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
@@ -124,7 +129,21 @@ def _specs(connection: Connection, translator: PushTranslator, deps: UpstreamAss
     streams = [StreamId.of(name) for name in connection.push]
     specs = []
     for stream, key_path, (name, options) in zip(streams, key_paths(streams), connection.push.items(), strict=True):
-        spec = translator.get_asset_spec(PushTranslatorData(connection, stream, options, key_path))
+        data = PushTranslatorData(connection, stream, options, key_path)
+        spec = translated_spec(translator.get_asset_spec, data, stream)
         specs.append(spec.replace_attributes(deps=list(deps[name])) if name in deps else spec)
-    check_keys(connection, [spec.key for spec in specs], streams)
-    return dict(zip(streams, specs, strict=True))
+    keys = [spec.key for spec in specs]
+    check_keys(connection, keys, streams)
+    read = [None if name in deps else options.table for name, options in connection.push.items()]
+    return {
+        stream: spec if table is None else _without_pushed_stream(spec, table_asset(table), keys)
+        for stream, spec, table in zip(streams, specs, read, strict=True)
+    }
+
+
+def _without_pushed_stream(spec: dg.AssetSpec, table: dg.AssetKey, pushed: Sequence[dg.AssetKey]) -> dg.AssetSpec:
+    """Returns the spec without its table as an upstream asset where a stream of the push has that key, as `contacts` of
+    the push `crm` and the table `lake.crm.contacts`: the rows come from no pushed stream."""
+    if table not in pushed:
+        return spec
+    return spec.replace_attributes(deps=[dep for dep in spec.deps if dep.asset_key != table])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection, PushOptions
-from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import allowed_in_keys
+from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import allowed_in_keys, key_paths
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.tables.sql_names import name_parts
 
@@ -47,7 +47,8 @@ class PushTranslator:
 def table_asset(table: str) -> dg.AssetKey:
     """The asset of a table: its name without the catalog, as syncs name theirs."""
     parts = name_parts(table, "the asset of a pushed table", f"the table is {table!r}")
-    return dg.AssetKey([allowed_in_keys(part) for part in (parts[1:] if len(parts) > 2 else parts)])
+    *namespace, name = parts[1:] if len(parts) > 2 else parts
+    return dg.AssetKey([*map(allowed_in_keys, namespace), *key_paths([StreamId(None, name)])[0]])
 
 
 def _description(data: PushTranslatorData) -> str:

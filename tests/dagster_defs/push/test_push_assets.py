@@ -13,6 +13,7 @@ from dagster_airbyte_proto import (
     ConnectorResource,
     PushTranslator,
     PushTranslatorData,
+    build_connector_assets,
     build_push_assets,
     build_table_sensor,
     push_assets,
@@ -20,6 +21,7 @@ from dagster_airbyte_proto import (
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from tests.dagster_defs.support.folder_shop import FolderIOManager
+from tests.dagster_defs.support.saved import connection, named, save
 from tests.sync.push.pushed_table import PushedTable, person
 
 
@@ -64,6 +66,27 @@ def test_the_asset_of_a_table_with_a_quoted_name_is_that_of_its_sync(
     table.push["from"] = named
     assets = build_push_assets(Connection.from_file(table.connection_file()))
     assert list(assets.asset_deps.values()) == [{dg.AssetKey(key)}]
+
+
+def test_pushed_streams_with_the_names_of_tables_do_not_depend_on_each_other(table: PushedTable) -> None:
+    reading = {"contacts": "lake.crm.contacts", "a": "lake.crm.b", "b": "lake.crm.a", "c": "lake.crm.made"}
+    file = table.connection_file()
+    written = yaml.safe_load(file.read_text())
+    written["push"] = {name: {**table.push, "from": source} for name, source in reading.items()}
+    file.write_text(yaml.safe_dump(written))
+    assets = build_push_assets(Connection.from_file(file))
+    graph = dg.Definitions([assets], resources=_resources(table)).resolve_asset_graph()
+    upstream = {key.path[-1]: graph.get(key).parent_keys for key in assets.keys}
+    assert upstream == {"contacts": set(), "a": set(), "b": set(), "c": {dg.AssetKey(["crm", "made"])}}
+
+
+def test_the_asset_of_a_table_without_latin_letters_is_that_of_its_sync(table: PushedTable, tmp_path: Path) -> None:
+    save(tmp_path, *named("клиенты", "заказы"))
+    table.push["from"] = "lake.shop.`клиенты`"
+    pushes = build_push_assets(Connection.from_file(table.connection_file()))
+    synced = build_connector_assets(connection(), home=tmp_path)
+    [source] = [spec.key for spec in synced.specs if "`клиенты`" in (spec.description or "")]
+    assert list(pushes.asset_deps.values()) == [{source}]
 
 
 def test_a_run_pushes_and_tells_its_numbers(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
