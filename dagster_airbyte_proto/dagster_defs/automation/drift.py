@@ -104,15 +104,21 @@ def detect_drift(
 
 
 def _save(definition: ConnectionDefinition, engine: Engine, source: Source, found: Catalog) -> str:
-    """Saves the catalog. Returns why no assets could be made from it, if that is so; then it is not saved."""
-    name = definition.connection.name
+    """Saves the catalog. Returns why it is not saved, if that is so: no assets could be made from it, or these have
+    theirs from another file."""
+    name, file = definition.connection.name, definition.catalog_file
+    path = engine.answer_cache.saved_path(name)
+    if file is not None and file.resolve() != path.resolve():
+        return (
+            f"the assets are made from {file}, and this sensor saves {path}. Save that file, or refresh the component"
+        )
     before = saved_before(engine.answer_cache, source.protocol, name)
     ordered = in_former_order(found, definition.catalog or _EMPTY, before.catalog)
     make = None if definition.make is None else partial(definition.make, ordered)
     try:
         check_makes_assets(definition.connection, ordered, make)
     except ConfigError as error:
-        return str(error)
+        return f"it would stop the code location. {error}"
     engine.answer_cache.save_catalog(name, source.protocol.catalog_message(ordered))
     return ""
 

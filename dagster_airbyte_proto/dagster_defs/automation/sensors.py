@@ -141,8 +141,9 @@ def build_schema_drift_sensor(
     """Builds a sensor that runs discovery and reports what has changed since the catalog was saved: changes as results
     of the check `schema_drift` of each asset (see `build_schema_drift_checks`), new streams in the sensor's log.
 
-    With `save_catalog` the new catalog is saved, unless no assets could be made from it, for example because the
-    connection names a stream that is gone: the sensor's log then says so. With `reload_url`, the address of a Dagster
+    With `save_catalog` the new catalog is saved under the connector's home, unless no assets could be made from it, for
+    example because the connection names a stream that is gone, or these assets are made from another file: the sensor's
+    log then says so. With `reload_url`, the address of a Dagster
     web server, the code location is reloaded after a change, so that new streams become assets. Partitioned assets are
     discovered with the newest partition. A connector that does not answer within 45 seconds fails the tick; schedule
     the checks instead.
@@ -170,7 +171,7 @@ def build_schema_drift_sensor(
             if not each.passed:
                 context.log.warning(each.description or "")
         if drift.unsaved:
-            context.log.error(f"The new catalog is not saved, as it would stop the code location: {drift.unsaved}")
+            context.log.error(f"The new catalog is not saved: {drift.unsaved}")
         elif reload_url is not None and (drift.new_streams or any(drift.changes.values())):
             _reload(reload_url, _location(context))
         return dg.SensorResult(asset_events=evaluations, cursor=json.dumps(found))

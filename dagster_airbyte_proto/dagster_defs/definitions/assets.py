@@ -14,7 +14,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_asset
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.definitions.connection_step import StepOptions, connection_step
-from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import saved_catalog
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import saved_catalog, saved_catalog_path
 from dagster_airbyte_proto.dagster_defs.definitions.translator import (
     StreamTranslator,
     StreamTranslatorData,
@@ -81,8 +81,15 @@ def connector_assets(
         specs = _specs(connection, streams, translator)
         planned = {spec.key: data.planned for spec, data in zip(specs, streams, strict=True)}
         ids = {key: each.id for key, each in planned.items()}
-        make = partial(made, function)
-        definition = ConnectionDefinition(connection, ids, offered, io_manager_key, checks, make=make)
+        definition = ConnectionDefinition(
+            connection,
+            ids,
+            offered,
+            io_manager_key,
+            checks,
+            make=partial(made, function),
+            catalog_file=catalog or saved_catalog_path(connection, home),
+        )
         references = code_references(connection, None if function.__module__ == __name__ else function)
         return connection_step(
             connection,

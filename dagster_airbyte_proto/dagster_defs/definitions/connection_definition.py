@@ -7,6 +7,7 @@ including the config.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -25,7 +26,7 @@ class ConnectionDefinition:
     """A connection with its planned streams. `catalog` is the saved one, None if none was saved at definition time.
 
     A push that `records_tables` records a materialization of the tables that remember what was delivered. `make` makes
-    the assets of a sync from another catalog, with their own translator.
+    the assets of a sync from another catalog, with their own translator; they were made from that in `catalog_file`.
     """
 
     connection: Connection
@@ -35,6 +36,7 @@ class ConnectionDefinition:
     checks: StreamChecks | None = None
     records_tables: bool = False
     make: Callable[[Catalog], dg.AssetsDefinition] | None = None
+    catalog_file: Path | None = None
 
     @property
     def metadata(self) -> dict[str, ObjectMetadataValue]:

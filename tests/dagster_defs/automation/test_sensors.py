@@ -133,6 +133,7 @@ class Source:
         self.place = shop.place
         self.instance = shop.instance
         self.using = resources(self.place.home, Options())
+        self.saved = self.place.home / "catalogs" / "shop.json"
         self.offer(USERS)
         self.save()
 
@@ -144,7 +145,10 @@ class Source:
 
     @property
     def assets(self) -> dg.AssetsDefinition:
-        return build_connector_assets(Connection.from_file(self.place.connection_file), home=self.place.home)
+        return self.made()
+
+    def made(self, **options: Any) -> dg.AssetsDefinition:
+        return build_connector_assets(Connection.from_file(self.place.connection_file), home=self.place.home, **options)
 
     def tick(self, sensor: dg.SensorDefinition, cursor: str | None = None) -> SensorExecutionData:
         return tick(sensor, self.instance, cursor, {"connector": self.using["connector"]})
@@ -321,7 +325,7 @@ def test_a_catalog_that_would_stop_the_code_location_is_not_saved(source: Source
     source.offer(CHANGED)
     evaluated(second.cursor)
     assert web.asked == [("/graphql", {"name": "shop_code"})]
-    assert "shoe" in (source.place.home / "catalogs" / "shop.json").read_text()
+    assert "shoe" in source.saved.read_text()
 
 
 class OneKey(StreamTranslator):
@@ -345,14 +349,19 @@ def test_a_catalog_that_the_translator_makes_no_assets_of_is_not_saved(
 ) -> None:
     source.offer({"streams": {"users": {"records": 1}}})
     source.save()
-    saved = source.place.home / "catalogs" / "shop.json"
-    before = saved.read_bytes()
-    shop = Connection.from_file(source.place.connection_file)
-    assets = build_connector_assets(shop, home=source.place.home, translator=OneKey())
+    before = source.saved.read_bytes()
+    sensor = build_schema_drift_sensor(source.made(translator=OneKey()), save_catalog=True)
     source.offer({"streams": offered})
-    ticked = source.tick(build_schema_drift_sensor(assets, save_catalog=True))
-    assert found in json.loads(ticked.cursor or "{}")["not saved"]
-    assert saved.read_bytes() == before
+    assert found in json.loads(source.tick(sensor).cursor or "{}")["not saved"]
+    assert source.saved.read_bytes() == before
+
+
+def test_a_catalog_that_these_assets_are_not_made_from_is_not_saved(source: Source) -> None:
+    other = source.saved.rename(source.place.home / "other.json")
+    source.offer(CHANGED)
+    ticked = source.tick(build_schema_drift_sensor(source.made(catalog=other), save_catalog=True))
+    assert f"made from {other}" in json.loads(ticked.cursor or "{}")["not saved"]
+    assert not source.saved.exists() and not evaluations(ticked)["orders"].passed
 
 
 def test_a_saved_catalog_leaves_streams_their_keys(source: Source) -> None:

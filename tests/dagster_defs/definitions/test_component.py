@@ -272,8 +272,8 @@ def test_a_refresh_that_fails_leaves_the_state_that_was_there(tmp_path: Path) ->
     dead = _with_fake_source(tmp_path, [sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(ConnectorError, match="exited with code 3"):
         dead.write_state_to_path(state)
-    misnamed = _with_fake_source(tmp_path, command(), streams=["users", "ordres"])
-    with pytest.raises(ConfigError, match="there is no stream 'ordres'"):
+    misnamed = _with_fake_source(tmp_path, command(), streams=["users", "ordres", "userz"])
+    with pytest.raises(ConfigError, match=r"2 faults\n.*no stream 'ordres'(.|\n)*no stream 'userz'"):
         misnamed.write_state_to_path(state)
 
     assert state.read_bytes() == before
