@@ -334,7 +334,7 @@ def _saved_lines(saved: Mapping[str, Any]) -> list[str]:
     changes = saved["changes"] or ["nothing changed"]
     if saved["saved"]:
         return [f"saved to {saved['saved']}", *changes]
-    refused = "not saved, for no assets could be made from it: correct `streams` of the connection, then save again"
+    refused = "not saved, for no assets could be made from it: correct the connection, then save again"
     return [*changes, refused, *(f"error: {error['message']}" for error in saved["stream_errors"])]
 
 
