@@ -107,7 +107,7 @@ def _save(definition: ConnectionDefinition, engine: Engine, source: Source, foun
     """Saves the catalog. Returns why it is not saved, if that is so: no assets could be made from it, or these have
     theirs from another file."""
     name, file = definition.connection.name, definition.catalog_file
-    path = engine.answer_cache.saved_path(name)
+    path = engine.settings.catalogs_folder / f"{name}.json"
     if file is not None and file.resolve() != path.resolve():
         return (
             f"the assets are made from {file}, and this sensor saves {path}. Save that file, or refresh the component"

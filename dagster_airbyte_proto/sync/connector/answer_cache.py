@@ -73,7 +73,7 @@ class AnswerCache:
 
     def saved_catalog(self, connection: str) -> CachedAnswer:
         """The catalog that a user saved for the connection."""
-        path = self.saved_path(connection)
+        path = self._saved_path(connection)
         try:
             return CachedAnswer(strict_json(path.read_bytes()))
         except FileNotFoundError:
@@ -83,18 +83,17 @@ class AnswerCache:
 
     def save_catalog(self, connection: str, message: bytes) -> Path:
         """Saves the catalog as `<connection>.json`. Returns the path."""
-        path = self.saved_path(connection)
+        path = self._saved_path(connection)
         write_message(path, message)
         return path
 
-    def saved_path(self, connection: str) -> Path:
-        """The file of the catalog that a user saved for the connection."""
+    def _entry_path(self, kind: str, key: str) -> Path:
+        return self._folder / "cached" / f"{kind}-{_safe_name(key)}.json"
+
+    def _saved_path(self, connection: str) -> Path:
         if not re.fullmatch("[a-z0-9_]+", connection):
             raise InternalError("naming a saved catalog", f"{connection!r} is no connection's name")
         return self._folder / f"{connection}.json"
-
-    def _entry_path(self, kind: str, key: str) -> Path:
-        return self._folder / "cached" / f"{kind}-{_safe_name(key)}.json"
 
 
 def _safe_name(key: str) -> str:

@@ -117,10 +117,15 @@ def _type_text(rule: Any) -> str:
     if not isinstance(rule, Mapping):
         return "anything"
     written = rule.get("type", [])
-    names = sorted({written} if isinstance(written, str) else {str(name) for name in written})
-    unions = [each for key in ("oneOf", "anyOf") for each in rule.get(key) or ()]
+    names = sorted({written} if isinstance(written, str) else {str(name) for name in _listed(written)})
+    unions = [each for key in ("oneOf", "anyOf") for each in _listed(rule.get(key))]
     words = [name for name in names if name != "null"] + [_type_text(each) for each in unions]
     if names == ["array"] or names == ["array", "null"]:
         words = [f"array of {_type_text(rule['items'])}" if isinstance(rule.get("items"), Mapping) else "array"]
     notes = [str(rule[key]) for key in ("format", "airbyte_type") if key in rule]
     return " or ".join(dict.fromkeys(words) or ["anything"]) + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _listed(given: Any) -> list[Any]:
+    """The list that belongs here by JSON Schema; empty for anything else that a connector sends."""
+    return given if isinstance(given, list) else []

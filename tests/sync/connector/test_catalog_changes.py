@@ -86,3 +86,9 @@ def test_a_stream_that_comes_later_stands_behind_one_with_a_like_name() -> None:
         "new",
         "a_b",
     ]
+
+
+def test_schemas_that_are_none_are_compared_all_the_same() -> None:
+    odd = {"a": {"type": 5}, "b": {"type": ["null", None]}, "c": {"oneOf": 5, "anyOf": {"x": 1}}, "d": {"items": 7}}
+    old, new = (Catalog((stream("users", columns),)) for columns in (odd, odd | {"a": TEXT}))
+    assert catalog_changes(old, new) == ["users: column a was anything, is string"]
