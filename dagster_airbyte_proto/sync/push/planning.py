@@ -1,9 +1,7 @@
 """Plans the push of one stream: has Spark find the rows to send, holds them against the guards, and seals the plan."""
 
-import hashlib
-import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,7 +10,7 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset
 from dagster_airbyte_proto.checkpoints.transform_states import stored_transform_states
-from dagster_airbyte_proto.connection import ConstantColumn, ExpressionColumn, PushOptions
+from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.encoding.sendable import python_rows
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.load import TransformState
@@ -20,7 +18,6 @@ from dagster_airbyte_proto.loads.plan_query import (
     CHANGE,
     LEFT_OUT,
     OWN_COLUMNS,
-    PlannedField,
     PlannedRows,
     PlanQuery,
     RowChange,
@@ -35,17 +32,17 @@ from dagster_airbyte_proto.loads.push import (
 )
 from dagster_airbyte_proto.loads.storage import Storage, folder_name
 from dagster_airbyte_proto.loads.table import TableTarget
-from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId, TransformSpec
+from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
 from dagster_airbyte_proto.sync.push.plan.field_origins import cursor_field
 from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of
+from dagster_airbyte_proto.sync.push.plan.plan_digests import fingerprint_of, mapping_of, planned_fields
 from dagster_airbyte_proto.sync.push.plan.plan_files import column_of, plan_files
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
 from dagster_airbyte_proto.sync.push.push_context import PushContext
-from dagster_airbyte_proto.transforms.transform_choice import described_transforms
 
 
 class PushOrigin(NamedTuple):
@@ -66,7 +63,7 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
         stream=str(stream),
         table=options.table,
         sql=options.sql if context.request.partition is None else query_of(context.request.partition, options.sql),
-        fields=_planned_fields(options),
+        fields=planned_fields(options),
         keys=options.key or (),
         fingerprint="",
         sends_changed=options.mode is not PushMode.INSERT,
@@ -84,7 +81,7 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
     if transforms is not None:
         fields, passed_on = transforms.fields()
         _check_names(stream, fields)
-    query = query._replace(fingerprint=_fingerprint(options, fields, specs))
+    query = query._replace(fingerprint=fingerprint_of(options, fields, specs))
     if options.changes_by not in BY_KEY:
         if query.retries_rejected:
             text = (
@@ -201,7 +198,7 @@ def _cursor_of(options: PushOptions) -> str:
 
 def _compared_snapshot(options: PushOptions, query: PlanQuery, position: PushPosition) -> TableSnapshot | None:
     """The snapshot up to which no row has to be sent; None where the mapping or the mode is another one by now."""
-    is_same = position.basis == push_basis(options.mode, query.fingerprint, _mapping(options))
+    is_same = position.basis == push_basis(options.mode, query.fingerprint, mapping_of(options))
     return position.snapshot if is_same else None
 
 
@@ -263,39 +260,6 @@ def _plans_folder(context: PushContext, stream: StreamId, origin: PushOrigin) ->
     return str(folder / folder_name(str(stream)))
 
 
-def _planned_fields(options: PushOptions) -> tuple[PlannedField, ...]:
-    fields = []
-    for name, mapped in (options.map or {}).items():
-        if isinstance(mapped, ConstantColumn):
-            fields.append(PlannedField(name, constant=mapped.value))
-        elif isinstance(mapped, ExpressionColumn):
-            fields.append(PlannedField(name, sql=mapped.sql))
-        else:
-            fields.append(PlannedField(name, column=mapped))
-    return tuple(fields)
-
-
-def _fingerprint(options: PushOptions, fields: pa.Schema, specs: Sequence[TransformSpec]) -> str:
-    """A digest of what the destination gets: another one means that rows have to be sent again."""
-    described = {
-        "fields": [(field.name, str(field.type)) for field in fields],
-        "keys": options.key,
-        "options": options.options,
-        "nulls": options.nulls or "send",
-        **({"transforms": described_transforms(specs)} if specs else {}),
-    }
-    return _digest(described)
-
-
-def _mapping(options: PushOptions) -> str:
-    """A digest of the mapping; empty without one."""
-    return _digest(_planned_fields(options)) if options.map else ""
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
 def _sealed(
     context: PushContext,
     stream: StreamId,
@@ -323,7 +287,7 @@ def _sealed(
         removal_files=removal_files,
         counts=_counts(query, planned, written, changed, removed),
         fingerprint=query.fingerprint,
-        mapping=_mapping(options),
+        mapping=mapping_of(options),
         generation_id=context.delivery.sync_id,
         partition=context.request.partition_key,
         columns=own.columns if own is not None else (),

@@ -13,7 +13,6 @@ from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.errors import (
     Cancelled,
     CommitUnknown,
-    ConfigError,
     InternalError,
     ProtoError,
     StagingError,
@@ -42,6 +41,12 @@ from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.sync.push.report import PushedField, PushedStreamReport
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
+from dagster_airbyte_proto.sync.push.unfinished_plans import (
+    check_mapping,
+    check_other_partition,
+    reset_command,
+    would_double,
+)
 from dagster_airbyte_proto.sync.push.unknown_rows import check_decided, take_landed, warn_of_unfinished
 from dagster_airbyte_proto.sync.report import SyncStatus
 
@@ -111,15 +116,15 @@ def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, ori
     plan = delivery.plan
     is_changed = plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode
     _fold_earlier(context, delivery, origin)
-    _check_other_partition(context, delivery, origin)
+    check_other_partition(context, delivery, origin)
     if context.request.unknown_landed is not None:
-        _check_mapping(context, delivery, origin, is_changed=is_changed)
+        check_mapping(context, delivery, origin, is_changed=is_changed)
         protocol, rules = context.delivery.destination.protocol, _rules(context, plan.stream, options)
         described = _described(context, plan, options, origin)
         delivery = take_landed(context, delivery, StreamEncoder(protocol, described, rules))
         _fold_earlier(context, delivery, origin)
     check_decided(context, delivery)
-    _check_mapping(context, delivery, origin, is_changed=is_changed)
+    check_mapping(context, delivery, origin, is_changed=is_changed)
     if delivery.is_complete:
         drop_plan(context, plan)
     is_elsewhere = plan.partition != context.request.partition_key
@@ -140,48 +145,9 @@ def _fold_earlier(context: PushContext, delivery: Delivery, origin: PushOrigin) 
             _keep_snapshot(context, plan)
 
 
-def _check_mapping(context: PushContext, delivery: Delivery, origin: PushOrigin, *, is_changed: bool) -> None:
-    """Raises ConfigError where the rest of a plan is of another mapping, and nobody remembers what was sent."""
-    plan = delivery.plan
-    if is_changed and not delivery.is_complete and origin.delivered is None and not context.request.is_full:
-        raise ConfigError(
-            f"going on with the push of connection {plan.connection}",
-            f"its mapping or mode was changed with {plan.rows - delivery.acknowledged:,} rows of a plan left to send",
-            remedy="Push once more with both as they were, or send all rows again: `airbyte-proto push --full`.",
-            stream=str(plan.stream),
-        )
-
-
 def _is_delivered(context: PushContext, plan: SealedPlan) -> bool:
     found = context.delivery.store.deliveries(plan.connection).get(plan.stream)
     return found is not None and found.plan.plan_id == plan.plan_id and found.is_complete
-
-
-def _check_other_partition(context: PushContext, delivery: Delivery, origin: PushOrigin) -> None:
-    """Raises ConfigError where the plan of another partition is unfinished, and giving it up would send rows twice."""
-    plan = delivery.plan
-    is_elsewhere = plan.partition != context.request.partition_key
-    may_double = _would_double(delivery, origin)
-    if is_elsewhere and may_double and not delivery.is_complete and not context.request.is_full:
-        unsure = f", and {delivery.unknown:,} of them may be there already" if delivery.unknown else ""
-        option = "without --partition" if plan.partition is None else f"with --partition {plan.partition}"
-        raise ConfigError(
-            f"going on with the push of connection {plan.connection}",
-            f"{plan.rows - delivery.acknowledged:,} rows of a push {option} are left to send{unsure}",
-            remedy=f"Push these to their end first; or forget all that was sent by `{_reset_command(plan)}`.",
-            stream=str(plan.stream),
-        )
-
-
-def _would_double(delivery: Delivery, origin: PushOrigin) -> bool:
-    """True where a plan that is given up would send rows twice: nobody remembers what was acknowledged, or it is not
-    known of others whether they are there."""
-    is_forgotten = origin.delivered is None and delivery.acknowledged > 0
-    return is_forgotten or delivery.undecided > 0
-
-
-def _reset_command(plan: SealedPlan) -> str:
-    return f"airbyte-proto state reset {plan.connection} {plan.stream}"
 
 
 def _deliver_and_fold(
@@ -250,7 +216,7 @@ def _give_up(context: PushContext, delivery: Delivery, position: PushPosition | 
     """
     plan = delivery.plan
     has_replaced = position is None or delivery.acknowledged > 0
-    if _would_double(delivery, origin) or (plan.starts_over and not has_replaced):
+    if would_double(delivery, origin) or (plan.starts_over and not has_replaced):
         return False
     try:
         remember_sent(context, delivery, origin.delivered)
@@ -277,7 +243,7 @@ def _give_up(context: PushContext, delivery: Delivery, position: PushPosition | 
 def _goes_on_as_planned(plan: SealedPlan, origin: PushOrigin) -> str:
     if origin.delivered is None and plan.partition is not None:
         return (
-            f"The next push goes on with the rows as they were planned. `{_reset_command(plan)}` forgets all of them."
+            f"The next push goes on with the rows as they were planned. `{reset_command(plan)}` forgets all of them."
         )
     option = "--full" if origin.delivered is None else "--retry-rejected"
     return f"A push without {option} goes on with the rows as they were planned."
