@@ -80,7 +80,7 @@ class LoggedLoad(NamedTuple):
     """One entry of the loads log.
 
     `ending` is None until it has ended, `reason` says for people who resolved it and how. `committed` is what the
-    tables reported, `fence` that of its run.
+    tables reported, `fence` that of its run, which was one of a `partition`; empty for none.
     """
 
     load: Load
@@ -91,6 +91,7 @@ class LoggedLoad(NamedTuple):
     committed: tuple[CommittedRows, ...] = ()
     fence: int = 0
     ending: LoadEnding | None = None
+    partition: str = ""
 
     @property
     def order(self) -> tuple[int, datetime]:

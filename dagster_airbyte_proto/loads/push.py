@@ -62,15 +62,17 @@ class SealedPlan(msgspec.Struct, frozen=True):
     to remove.
 
     A position is a number of rows of the plan. The rows are in `files`, one after the other; those of `removal_files`
-    follow. A plan that `starts_over` takes nothing for delivered. `fingerprint` covers all that makes two plans of
-    the same rows differ: fields, key and options. `mapping` is a digest of where the fields come from, empty without
-    one. `cursor` is the greatest cursor value up to which rows are in the plan, and `after` the one of the plan
-    before, both as text, of the column and the table that `cursor_of` names. So are `snapshot`, up to which the changes
-    of the table are in the plan, and `snapshot_before`, which a plan of another mapping or mode has not: rows before it
-    are in the plan too. With `keeps_snapshot` the next push looks for changes from there on. A plan of a `partition`
-    has the rows of that one alone. The text of `json_fields` is JSON already. `transform_states` are those of the
-    stream's transforms after all rows of the plan. With `columns` the files are the table's own, in its `snapshot`. The
-    rows of a plan that `resends` are the rejected records that the store keeps in the name of the plan.
+    follow. A plan that `starts_over` takes nothing for delivered. `fingerprint` covers all that makes two plans of the
+    same rows differ: fields, key and options. `mapping` is a digest of where the fields come from, empty without one;
+    `selection` is one of that and of the table or query. `destination` is the program that the rows go to. Both are
+    empty in plans of earlier releases. `cursor` is the greatest cursor value up to which rows are in the plan, and
+    `after` the one of the plan before, both as text, of the column and the table that `cursor_of` names. So are
+    `snapshot`, up to which the changes of the table are in the plan, and `snapshot_before`, which a plan of another
+    mapping or mode has not: rows before it are in the plan too. With `keeps_snapshot` the next push looks for changes
+    from there on. A plan of a `partition` has the rows of that one alone. The text of `json_fields` is JSON already.
+    `transform_states` are those of the stream's transforms after all rows of the plan. With `columns` the files are the
+    table's own, in its `snapshot`. The rows of a plan that `resends` are the rejected records that the store keeps in
+    the name of the plan.
     """
 
     plan_id: str
@@ -96,6 +98,8 @@ class SealedPlan(msgspec.Struct, frozen=True):
     columns: tuple[PlanColumn, ...] = ()
     cursor_of: str = ""
     resends: bool = False
+    selection: str = ""
+    destination: str = ""
 
     @property
     def rows(self) -> int:
@@ -166,7 +170,7 @@ class PushPosition(msgspec.Struct, frozen=True):
     """The state of a pushed stream: up to here the memory of the push, a table, has what was acknowledged.
 
     `cursor` is the value, and `snapshot` the snapshot of the table, up to which all rows were acknowledged: those of
-    the plan once it is at its end. `basis` (`push_basis`) and `cursor_of` are the plan's. Of a mirror
+    the plan once it is at its end. `basis` (`push_basis`), `cursor_of` and `destination` are the plan's. Of a mirror
     whose state was reset, `resent` are the partitions that were pushed since: the others are to be sent again.
     """
 
@@ -178,6 +182,7 @@ class PushPosition(msgspec.Struct, frozen=True):
     basis: str = ""
     cursor_of: str = ""
     resent: tuple[str, ...] | None = None
+    destination: str = ""
 
     @classmethod
     def of(cls, state_value: object) -> "PushPosition | None":

@@ -1,6 +1,6 @@
 """One sync from its lease to its report, in the process that stages its records: the driver, or an executor's task.
 
-1. Acquire the lease, and recover what earlier runs left.
+1. Acquire the lease, and recover what earlier runs left. A relay does so once it is known how records are shaped today.
 2. Plan: choose the streams, check the config, number the run, decide which states and generations it continues.
    A relay then ends the loads of rejected records that earlier runs announced, and sends rejected records again, if
    that is requested.
@@ -40,7 +40,7 @@ from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
 from dagster_airbyte_proto.sync.preparation import open_tables_early
 from dagster_airbyte_proto.sync.read.pull import Pull
 from dagster_airbyte_proto.sync.read.stream_reading import StreamReading, read_streams, runs_in_order, shares_state
-from dagster_airbyte_proto.sync.relay.announced_resends import recover_resends, sends_again
+from dagster_airbyte_proto.sync.relay.announced_loads import goes_to_destination, recover_loads, recover_resends
 from dagster_airbyte_proto.sync.relay.relay_engine import LeasedRun, destination_of_run, engine_of_run
 from dagster_airbyte_proto.sync.relay.resend import Resent, check_retries, resend_rejections
 from dagster_airbyte_proto.sync.report import (
@@ -98,7 +98,7 @@ def sync_leased(
         with Committer(
             engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry
         ) as committer:
-            recovered = len(committer.recover(sends_again) if destination else committer.recover())
+            recovered = len(committer.recover(goes_to_destination) if destination else committer.recover())
             source = engine.source(connection, log, request.slice.template_values if request.slice else {})
             profiles = StreamProfiles(engine.store, renewal.lease, log)
             context = SyncContext(
@@ -156,6 +156,7 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     """The steps of one run that holds its connection."""
     started_at = time.monotonic()
     open_tables_early(context)
+    recovered_loads += recover_loads(context)
     plan = plan_sync(context)
     recovered_loads += recover_resends(context, plan)
     resent = resend_rejections(context, plan)

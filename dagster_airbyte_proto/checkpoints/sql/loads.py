@@ -153,6 +153,7 @@ def as_logged(row: Row[Any]) -> LoggedLoad:
         committed_from_json(row.committed),
         row.fence,
         None if row.ending is None else LoadEnding(row.ending),
+        row.partition_key,
     )
 
 

@@ -246,11 +246,12 @@ class Committer:
         with self._telemetry.load(load):
             return self.promote(self._commit_tables(load, _find_or_commit))
 
-    def give_up(self, load: Load, refusal: TableError) -> LoadOutcome:
-        """Ends a load that an earlier run announced. Of its parts only those that have landed count."""
+    def give_up(self, load: Load, refusal: TableError, *, whole: bool = False) -> LoadOutcome:
+        """Ends a load that an earlier run announced. Of its parts only those that have landed count; as a `whole` none
+        does: all its rows come again, and may."""
 
         def find_or_refuse(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
-            if (landed := _find(tables, load, part)) is None:
+            if whole or (landed := _find(tables, load, part)) is None:
                 raise refusal
             return landed
 

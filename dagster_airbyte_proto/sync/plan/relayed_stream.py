@@ -73,12 +73,12 @@ def with_hash_key(planned: PlannedStream, hash_key: str) -> PlannedStream:
     return msgspec.structs.replace(planned, relay=msgspec.structs.replace(planned.relay, fingerprint=keyed))
 
 
-def fingerprints_by_mode(planned: PlannedStream, hash_key: str) -> frozenset[str]:
-    """Returns the fingerprints of this stream in each mode, without a partition: a refresh, or a run of a partition,
-    has another mode, and shapes its records alike. `hash_key` is empty where it hashes no column."""
+def fingerprints_by_mode(planned: PlannedStream, hash_key: str, partition: str | None = None) -> frozenset[str]:
+    """Returns the fingerprints of this stream in each mode, of a partition or without one: a refresh, or a run of a
+    partition, has another mode, and shapes its records alike. `hash_key` is empty where it hashes no column."""
     if planned.relay is None:
         return frozenset()
-    found = (_fingerprint(planned, mode, planned.relay.keys, None) for mode in PushMode)
+    found = (_fingerprint(planned, mode, planned.relay.keys, partition) for mode in PushMode)
     return frozenset(_keyed(each, hash_key) if hash_key else each for each in found)
 
 

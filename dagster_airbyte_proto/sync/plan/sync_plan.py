@@ -27,7 +27,12 @@ from dagster_airbyte_proto.sync.plan.relayed_stream import with_hash_key
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume, streams_without_place
 from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams, streams_held_back
-from dagster_airbyte_proto.sync.plan.stream_plan import refresh_can_change_columns, with_generations
+from dagster_airbyte_proto.sync.plan.stream_plan import (
+    SyncRequest,
+    planned_streams,
+    refresh_can_change_columns,
+    with_generations,
+)
 from dagster_airbyte_proto.sync.plan.stream_schemas import table_spec, with_stored_schemas
 from dagster_airbyte_proto.sync.plan.transformed_streams import unknown_transformed_streams
 from dagster_airbyte_proto.sync.state_server.component_values import source_values
@@ -116,6 +121,28 @@ def plan_sync(context: SyncContext) -> SyncPlan:
         continued=continued,
         hash_key=hash_key,
     )
+
+
+class ShapedStream(NamedTuple):
+    """A stream as its records are shaped today. `hash_key` is empty where no column of it is hashed."""
+
+    planned: PlannedStream
+    hash_key: str
+
+
+def shaped_streams(context: SyncContext) -> Mapping[StreamId, ShapedStream]:
+    """Returns all streams of the connection, whatever the run syncs of them. It may be called before `plan_sync`."""
+    source = context.source
+    source.use_stored_config(context.store)
+    source.check_config()
+    catalog = context.request.catalog or source.catalog()
+    source.save_config(context.store, context.lease)
+    chosen = planned_streams(source.connection, catalog, SyncRequest(), context.profiles.known_tables)
+    schemas = source.stream_schemas() if context.protocol.sends_schemas else {}
+    chosen = context.profiles.with_column_names(with_stored_schemas(chosen, schemas))
+    hashing = {planned.id for planned in chosen if hashes_columns(landed_columns(planned))}
+    hash_key = source.hash_key() if hashing else ""
+    return {each.id: ShapedStream(each, hash_key if each.id in hashing else "") for each in chosen}
 
 
 def _without_refused(

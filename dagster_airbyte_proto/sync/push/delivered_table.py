@@ -164,6 +164,7 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
         basis=push_basis(plan.mode, plan.fingerprint, plan.mapping),
         cursor_of=plan.cursor_of,
         resent=_resent(context, plan),
+        destination=plan.destination,
     )
     return state_codec_named(PUSH).from_value(plan.stream, msgspec.to_builtins(position))
 

@@ -36,9 +36,10 @@ from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
+from dagster_airbyte_proto.sync.push.destination_program import destination_program
 from dagster_airbyte_proto.sync.push.plan.field_origins import cursor_field
 from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of
-from dagster_airbyte_proto.sync.push.plan.plan_digests import fingerprint_of, mapping_of, planned_fields
+from dagster_airbyte_proto.sync.push.plan.plan_digests import fingerprint_of, mapping_of, planned_fields, selection_of
 from dagster_airbyte_proto.sync.push.plan.plan_files import column_of, plan_files
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
@@ -288,6 +289,8 @@ def _sealed(
         counts=_counts(query, planned, written, changed, removed),
         fingerprint=query.fingerprint,
         mapping=mapping_of(options),
+        selection=selection_of(options),
+        destination=destination_program(context.delivery.connection.connector),
         generation_id=context.delivery.sync_id,
         partition=context.request.partition_key,
         columns=own.columns if own is not None else (),

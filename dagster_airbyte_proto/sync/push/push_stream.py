@@ -22,7 +22,7 @@ from dagster_airbyte_proto.errors import (
     TooManyRejected,
 )
 from dagster_airbyte_proto.loads.push import Delivery, PlannedCounts, PushPosition, SealedPlan
-from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
+from dagster_airbyte_proto.model import IDEMPOTENT, ChangesBy, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.schema.columns import column_type
@@ -42,8 +42,10 @@ from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.sync.push.report import PushedField, PushedStreamReport
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.push.unfinished_plans import (
+    check_destination,
     check_mapping,
     check_other_partition,
+    is_planned_otherwise,
     reset_command,
     would_double,
 )
@@ -78,7 +80,10 @@ def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin
         if before.undecided and origin.delivered is None and _is_delivered(context, before.plan):
             # Nobody remembers its rows: planned anew in this very run, they would all be sent once more.
             return msgspec.structs.replace(_report_of_plan(before.plan, options, None), resumed=before.plan.rows)
-    plan = make_plan(context, stream, options, origin, stored_position(context, stream))
+    position = stored_position(context, stream)
+    if position is not None and options.changes_by is not ChangesBy.ALL:
+        check_destination(context, stream, position.destination)
+    plan = make_plan(context, stream, options, origin, position)
     if context.request.only_plans:
         if before is not None:
             warn_of_unfinished(context, before)
@@ -107,28 +112,30 @@ def _is_to_be_sealed(plan: SealedPlan, before: Delivery | None) -> bool:
 def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, origin: PushOrigin) -> bool:
     """Folds what an earlier run had acknowledged. Returns whether its plan is to go on.
 
-    A plan of another mapping, key or mode is given up where it stands: the next one finds the rows that it had left.
-    So is one whose rejected rows are to be sent again: the next one has these too. And so is one of another partition:
-    the next one of that partition has them. Its files stay until the store has the next plan: should there be none, it
-    is still to go on.
+    A plan of another table, query, mapping, key or mode is given up where it stands: the next one finds the rows that
+    it had left. So is one whose rejected rows are to be sent again: the next one has these too. And so is one of
+    another partition: the next one of that partition has them. Its files stay until the store has the next plan: should
+    there be none, it is still to go on.
     (Whoever changes the state by hand has the store forget the plan.)
     """
     plan = delivery.plan
-    is_changed = plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode
     _fold_earlier(context, delivery, origin)
+    if not delivery.is_complete and plan.mode is not PushMode.OVERWRITE:
+        check_destination(context, plan.stream, plan.destination)
     check_other_partition(context, delivery, origin)
     if context.request.unknown_landed is not None:
-        check_mapping(context, delivery, origin, is_changed=is_changed)
+        check_mapping(context, delivery, options, origin)
         protocol, rules = context.delivery.destination.protocol, _rules(context, plan.stream, options)
         described = _described(context, plan, options, origin)
         delivery = take_landed(context, delivery, StreamEncoder(protocol, described, rules))
         _fold_earlier(context, delivery, origin)
     check_decided(context, delivery)
-    check_mapping(context, delivery, origin, is_changed=is_changed)
+    check_mapping(context, delivery, options, origin)
     if delivery.is_complete:
         drop_plan(context, plan)
     is_elsewhere = plan.partition != context.request.partition_key
-    plans_anew = is_changed or is_elsewhere or (context.request.retries_rejected and origin.delivered is not None)
+    retries = context.request.retries_rejected and origin.delivered is not None
+    plans_anew = is_elsewhere or retries or is_planned_otherwise(plan, options, origin)
     if delivery.is_complete or not (context.request.is_full or plans_anew):
         return not delivery.is_complete
     remember_sent(context, delivery, origin.delivered)
@@ -242,9 +249,7 @@ def _give_up(context: PushContext, delivery: Delivery, position: PushPosition | 
 
 def _goes_on_as_planned(plan: SealedPlan, origin: PushOrigin) -> str:
     if origin.delivered is None and plan.partition is not None:
-        return (
-            f"The next push goes on with the rows as they were planned. `{reset_command(plan)}` forgets all of them."
-        )
+        return f"The next push goes on with the rows as they were planned. `{reset_command(plan)}` forgets all of them."
     option = "--full" if origin.delivered is None else "--retry-rejected"
     return f"A push without {option} goes on with the rows as they were planned."
 

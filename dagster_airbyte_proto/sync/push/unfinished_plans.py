@@ -1,20 +1,62 @@
-"""Holds the unfinished plan of an earlier push against the request for the next one: it goes on, is given up, or the push
-is refused."""
+"""Holds what earlier pushes have left against the next one: their plan goes on, is given up, or the push is refused.
 
+- A plan has rows as they were to be sent when it was made. It goes on only if they would be made the same way today: a
+  column that is hashed or left out by now must not go in clear.
+- What is delivered is at one destination. The rows that it has are missing at any other.
+"""
+
+from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.push import Delivery, SealedPlan
+from dagster_airbyte_proto.model import PushMode, StreamId
+from dagster_airbyte_proto.sync.push.destination_program import destination_program
+from dagster_airbyte_proto.sync.push.plan.plan_digests import mapping_of, selection_of
 from dagster_airbyte_proto.sync.push.planning import PushOrigin
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 
 
-def check_mapping(context: PushContext, delivery: Delivery, origin: PushOrigin, *, is_changed: bool) -> None:
-    """Raises ConfigError where the rest of a plan is of another mapping, and nobody remembers what was sent."""
+def is_planned_otherwise(plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> bool:
+    """True if the rows of a plan would be made otherwise today: by another table or query, mapping, key, transform or
+    option, or in another mode."""
+    if plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode:
+        return True
+    if plan.selection:
+        return plan.selection != selection_of(options)
+    return plan.mapping != mapping_of(options)  # Of an earlier release.
+
+
+def check_destination(context: PushContext, stream: StreamId, before: str) -> None:
+    """Raises ConfigError where the destination is another program than the one that has the rows of `before`, unless
+    all rows are to be sent. Of earlier releases nobody knows which one has them."""
+    connection, partition = context.delivery.connection, context.request.partition_key
+    now = destination_program(connection.connector)
+    if before in ("", now) or (context.request.is_full and partition is None):
+        return
+    reset = f"airbyte-proto state reset {connection.name} {stream}"
+    every = f"`{reset}`, then each partition" if partition is not None else "`airbyte-proto push --full`"
+    raise ConfigError(
+        f"pushing connection {connection.name}",
+        f"what it has delivered is at {before}, and its destination is {now} now, where these rows would be missing",
+        remedy=f"Send all rows to this one: {every}. Or give this push another `name`, and the other one goes on. If it"
+        " is the same destination by another name, put that name as `destination` into the state"
+        f" (`airbyte-proto state show {connection.name} {stream}`, and `state set`).",
+        stream=str(stream),
+    )
+
+
+def check_mapping(context: PushContext, delivery: Delivery, options: PushOptions, origin: PushOrigin) -> None:
+    """Raises ConfigError where the rest of a plan is of another mapping, and nobody remembers what was sent. A
+    replacement sends all its rows again anyway."""
     plan = delivery.plan
-    if is_changed and not delivery.is_complete and origin.delivered is None and not context.request.is_full:
+    replaces = plan.mode is PushMode.OVERWRITE and options.mode is PushMode.OVERWRITE
+    if delivery.is_complete or context.request.is_full or replaces or origin.delivered is not None:
+        return
+    if is_planned_otherwise(plan, options, origin):
         raise ConfigError(
             f"going on with the push of connection {plan.connection}",
-            f"its mapping or mode was changed with {plan.rows - delivery.acknowledged:,} rows of a plan left to send",
-            remedy="Push once more with both as they were, or send all rows again: `airbyte-proto push --full`.",
+            "its table or query, mapping or mode was changed with"
+            f" {plan.rows - delivery.acknowledged:,} rows of a plan left to send",
+            remedy="Push once more with all as they were, or send all rows again: `airbyte-proto push --full`.",
             stream=str(plan.stream),
         )
 

@@ -10,7 +10,6 @@
   that are acknowledged leave with the acknowledgement.
 """
 
-import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,7 +19,6 @@ from pathlib import Path
 import msgspec
 
 from dagster_airbyte_proto.atomic_files import write_atomically
-from dagster_airbyte_proto.connection.launch import Connector, DockerLaunch, LocalLaunch, NpmLaunch, PypiLaunch
 from dagster_airbyte_proto.errors import (
     Cancelled,
     CommitUnknown,
@@ -30,7 +28,7 @@ from dagster_airbyte_proto.errors import (
     StagingError,
     TableError,
 )
-from dagster_airbyte_proto.loads.load import RELAY_ID_PREFIX, CommittedRows, StagedRows
+from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
@@ -39,6 +37,7 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.schema.columns import RecordForm, decoded_form
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
+from dagster_airbyte_proto.sync.push.destination_program import relay_identity
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.relay.kept_rejections import RejectionKeeping
 from dagster_airbyte_proto.sync.relay.record_keys import replaced_by
@@ -86,7 +85,7 @@ class RelayTables:
             str(folder),
             str(form.target.stream),
             fit=TableFit(landed=landed),
-            table_id=_identity(self._context.connection.connector),
+            table_id=relay_identity(self._context.connection.connector),
         )
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
@@ -116,7 +115,7 @@ class RelayTables:
         return None
 
     def witness(self, name: TableName, connection: str) -> Witness:  # noqa: ARG002 - a destination cannot be asked
-        return Witness(_identity(self._context.connection.connector), None, is_whole=False)
+        return Witness(relay_identity(self._context.connection.connector), None, is_whole=False)
 
     def close(self) -> None:
         pass
@@ -242,18 +241,3 @@ def _staging_errors(place: Path) -> Iterator[None]:
     except OSError as error:
         remedy = "Make room there, or make it writable; running again is safe."
         raise StagingError("staging a relay", f"{place}: {error.strerror or error}", remedy=remedy) from error
-
-
-def _identity(connector: Connector) -> str:
-    """The destination as far as it is known: its protocol and program, without the version."""
-    launch = connector.launch
-    program = ""
-    if isinstance(launch, DockerLaunch):
-        program = re.sub(r"(?<=[^/]):[^:/]+$|@.*$", "", launch.image)
-    elif isinstance(launch, PypiLaunch):
-        program = launch.package.partition("==")[0]
-    elif isinstance(launch, NpmLaunch):
-        program = launch.package.rpartition("@")[0]
-    elif isinstance(launch, LocalLaunch):
-        program = " ".join(launch.command)
-    return f"{RELAY_ID_PREFIX}{connector.protocol} {launch.kind} {program}".strip()

@@ -3,21 +3,23 @@
 No record is skipped, no state is ahead of the destination, and nothing that was acknowledged is sent again.
 """
 
+import signal
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.errors import CommitUnknown, ProtoError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
+from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.relay.relayed_shop import RelayedShop
-from tests.sync.shop import REFRESH
+from tests.sync.shop import EVERYTHING, REFRESH
 
 _CALLS = (
     "begin_run", "note_folders", "announce", "seal_plan", "begin_delivery", "announce_rows", "acknowledge_rows",
@@ -86,6 +88,74 @@ def test_a_source_without_checkpoints_is_read_on_after_a_refresh_where_rows_have
         assert "moved no state, so the connector sends its rows again" in (users.error or "")
     else:
         assert (users.status, users.error, users.committed) == (SyncStatus.COMPLETE, None, 3)
+
+
+def _die_before_a_row_is_sent(shop: RelayedShop) -> None:
+    server = SyncForkServer()
+    try:
+        assert server.sync(shop, ("load.announced", 1)) == -signal.SIGKILL
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("how", ["hash", "exclude", "deselect"])
+@pytest.mark.parametrize("scope", ["stream", "global"])
+def test_what_was_taken_out_since_goes_in_clear_no_more(
+    quick_folder: Path, how: str, scope: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
+    offer = {"streams": {"users": {"records": 9}, "orders": {"records": 3}}, "state": scope}
+    shop.offer(offer)
+    _die_before_a_row_is_sent(shop)
+    monkeypatch.setenv("RELAY_KEY", "a key that is long enough")
+    shop.options["hash_key"] = "${env:RELAY_KEY}"
+    shaped = {"hash": ["name"]} if how == "hash" else {"exclude": ["name"]}
+    shop.modes = {"orders": shop.modes["*"]} | ({"users": {**shop.modes["*"], **shaped}} if how != "deselect" else {})
+    report = shop.sync_of(offer)
+    assert (report.status, report.recovered_loads) == (SyncStatus.COMPLETE, 1), report
+    assert any("9 records that an earlier run announced are not sent as staged" in each for each in report.warnings)
+    assert shop.ids("users") == ([] if how == "deselect" else list(range(9)))
+    assert not any(row.get("name", "").startswith("user") for row in shop.received("users"))
+    assert shop.ids("orders") == [0, 1, 2]
+    assert not shop.store.announced_loads("shop")
+    assert not list((shop.home / "staging").rglob("*.parquet"))
+
+
+def test_of_rows_that_may_be_there_in_clear_a_person_ends_the_load(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, max_bytes=1 << 20)
+    shop.to |= {"dies_after": 8, "once": str(quick_folder / "once")}
+    offer = {"streams": {"users": {"records": 12}}}
+    assert shop.sync_of(offer).status is SyncStatus.UNKNOWN
+    had = len(shop.received("users"))
+    shop.modes = {"users": {**shop.modes["*"], "exclude": ["name"]}}
+    shop.offer(offer)
+    for request in (EVERYTHING, SyncRequest(retries_unknown=True)):
+        with pytest.raises(CommitUnknown, match="is not sent as it was staged") as unknown:
+            shop.sync(request)
+        assert "--as landed" in (unknown.value.remedy or "")
+    assert len(shop.received("users")) == had
+    shop.resolve(as_landed=False)
+    assert shop.sync().status is SyncStatus.COMPLETE
+    assert [(row["id"], "name" in row) for row in shop.received("users")[had:]] == [(n, False) for n in range(12)]
+
+
+@pytest.mark.parametrize("has_synced", [False, True])
+def test_the_rest_of_a_load_does_not_go_to_another_destination(quick_folder: Path, has_synced: bool) -> None:
+    shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
+    if has_synced:
+        shop.sync_of({"streams": {"users": {"records": 2}}})
+    shop.offer({"streams": {"users": {"records": 9}}})
+    _die_before_a_row_is_sent(shop)
+    had = len(shop.received("users"))
+    shop.target = "singer"
+    report = shop.sync_of({"streams": {"users": {"records": 9}}})
+    assert any("its destination is another program now" in each for each in report.warnings)
+    users = report.streams["users"]
+    if has_synced:
+        assert "--refresh" in (users.error or "") and len(shop.received("users")) == had
+        report = shop.sync(REFRESH)
+    assert report.status is SyncStatus.COMPLETE
+    assert shop.ids("users")[had:] == list(range(9))
 
 
 def _settings(shop: RelayedShop) -> Settings:

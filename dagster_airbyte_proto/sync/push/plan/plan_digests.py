@@ -41,5 +41,11 @@ def mapping_of(options: PushOptions) -> str:
     return _digest(planned_fields(options)) if options.map else ""
 
 
+def selection_of(options: PushOptions) -> str:
+    """A digest of the table or query that rows are taken from, and of the mapping: rows that were planned by another
+    one may have what the user has taken out since."""
+    return _digest((options.table, options.sql, planned_fields(options)))
+
+
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -166,7 +166,7 @@ def test_what_is_left_of_a_plan_with_columns_of_syncs_is_not_sent_without_them(q
     table.config |= {"dies_after": 7, "once": str(table.folder / "once")}
     assert table.contacts().status == "failed"
     named = table.push.pop("map")
-    assert "its mapping or mode was changed with" in (table.contacts().error or "")
+    assert "mapping or mode was changed with" in (table.contacts().error or "")
     table.push["map"] = named
     assert table.contacts().status == "complete"
     assert {row["id"] for row in table.received()} == set(range(20))

@@ -1,13 +1,18 @@
 """Plans that are unfinished when another one is made: they go on until the store has that one."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.cli.main import main
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
-from tests.sync.push.pushed_table import SCHEMA, PushedTable, person
+from tests.sync.push.pushed_table import SCHEMA, PushedTable, Row, person
 
 A, B = Slice("a"), Slice("b")
 
@@ -107,3 +112,94 @@ def test_a_stream_leaves_the_plan_of_one_below_its_name_to_go_on(table: PushedTa
     assert table.run(streams=["contacts/list"]).status == "failed"
     assert table.contacts(streams=["contacts"]).status == "complete"
     assert table.run(streams=["contacts/list"], retries_unknown=True).status == "complete"
+
+
+_TAKEN_OUT = [
+    ({"map": {"id": "id", "name": "name"}}, {"map": {"id": "id", "name": {"value": "hidden"}}}),
+    ({}, {"from": "shop.masked_people"}),
+]
+
+
+@pytest.mark.parametrize(("push", "later"), _TAKEN_OUT)
+@pytest.mark.parametrize("mode", ["upsert", "append"])
+def test_a_plan_does_not_go_on_with_what_was_taken_out_since(
+    quick_folder: Path, push: Row, later: Row, mode: str
+) -> None:
+    table = PushedTable(quick_folder, mode=mode)
+    table.push |= push
+    table.fill([person(number) for number in range(20)])
+    table.fill_table(TableName("shop", "masked_people"), [person(number, "hidden") for number in range(20)])
+    _die_once(table)
+    had = len(table.received())
+    table.push |= later
+    report = table.contacts(retries_unknown=True)
+    assert (report.status, report.resumed) == ("complete", 0)
+    assert {row["name"] for row in table.received()[had:]} == {"hidden"}
+    assert {row["id"] for row in table.received()[had:]} == set(range(20))  # Those that were delivered have changed.
+    assert table.contacts().planned.to_send == 0
+
+
+def test_of_rows_that_nobody_remembers_a_person_says_that_all_are_sent_in_the_new_form(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="append")
+    table.push |= {"changes": "all", "map": {"id": "id", "name": "name"}}
+    table.fill([person(number) for number in range(20)])
+    _die_once(table)
+    had = len(table.received())
+    table.push["map"]["name"] = {"value": "hidden"}
+    assert "--full" in (table.contacts(retries_unknown=True).error or "")
+    assert len(table.received()) == had
+    assert table.contacts(retries_unknown=True, is_full=True).status == "complete"
+    assert [row["name"] for row in table.received()[had:]] == ["hidden"] * 20
+
+
+def test_a_replacement_that_is_planned_otherwise_by_now_begins_anew(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="overwrite")
+    table.push["map"] = {"id": "id", "name": "name"}
+    table.fill([person(number) for number in range(20)])
+    _die_once(table)
+    table.push["map"]["name"] = {"value": "hidden"}
+    assert table.contacts().status == "complete"
+    assert [row["name"] for row in table.shown()] == ["hidden"] * 20
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_another_destination_gets_no_rest_of_what_the_first_one_has(quick_folder: Path, dies: bool) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(number) for number in range(20)])
+    if dies:
+        _die_once(table)
+    else:
+        table.contacts()
+    table.fill([person(number) for number in range(25)])
+    _move(table)
+    refused = table.contacts()
+    assert refused.error is not None and not table.received(), refused
+    assert "is at airbyte python" in refused.error and "airbyte-proto push --full" in refused.error
+    report = table.contacts(is_full=True)
+    assert (report.status, report.acknowledged) == ("complete", 25)
+    table.fill([person(number) for number in range(26)])
+    assert table.contacts().acknowledged == 1
+
+
+def test_a_destination_by_another_name_goes_on_once_a_person_says_so(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(1)])
+    table.contacts()
+    _move(table)
+    table.fill([person(1), person(2)])
+    assert table.contacts().status == "failed"
+    options = ["--home", str(table.home), "--settings", str(table.settings_file), "--json", "state"]
+    store = SqlStore(table.settings.state_url)
+    [stored] = store.states("crm")
+    store.close()
+    state = state_codec_named(PUSH).value(stored.state)
+    state |= {"destination": f"{state['destination']} --elsewhere"}
+    assert main([*options, "set", str(table.connection_file()), "contacts", json.dumps(state)]) == 0
+    assert (table.contacts().acknowledged, [row["id"] for row in table.received()]) == (1, [2])
+
+
+def _move(table: PushedTable) -> None:
+    """From now on the connection names another program, which writes elsewhere."""
+    table.out = table.folder / "elsewhere.jsonl"
+    table.config = {}
+    table.launch = {"kind": "local", "command": [*table.launch["command"], "--elsewhere"]}
