@@ -117,8 +117,8 @@ class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
         """Changes values by hand. Raises ConfigError while a load is announced: its recovery may change them too."""
         ...
 
-    def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:
-        """The rejected rows of a plan, in their order."""
+    def rejected_rows(self, plan: SealedPlan, *, start: int = 0, limit: int | None = None) -> Sequence[RejectedRow]:
+        """The rejected rows of a plan, in their order: from `start` on, and no more than the limit."""
         ...
 
     def keep_rejections(self, lease: Lease, plan: SealedPlan, rejections: Sequence[RejectedContent]) -> None:
@@ -134,7 +134,12 @@ class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
         ...
 
     def kept_rejections(self, connection: str, stream: StreamId | None = None) -> Sequence[KeptRejection]:
-        """The rejected records that are kept, by stream, or those of one stream, in the order in which they came."""
+        """The rejected records that are kept, by stream, or those of one stream, in the order in which they came. There
+        is a limit to those of one stream, and none to the streams."""
+        ...
+
+    def kept_counts(self, connection: str) -> Mapping[StreamId, int]:
+        """The number of rejected records that are kept of each stream that has some, in the order of their streams."""
         ...
 
     def forget_rejections(self, lease: Lease, rejections: Sequence[KeptRejection]) -> None:

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
@@ -44,16 +44,25 @@ class Grid(NamedTuple):
     texts: Collection[str] = ()
 
 
+class Pieces(NamedTuple):
+    """A JSON document in pieces of text: it need not fit into memory."""
+
+    texts: Iterable[str]
+
+
 class Answer(NamedTuple):
-    """The answer of a command. `value` is the JSON document, None if there is none; `parts` is the text for people."""
+    """The answer of a command. `value` is the JSON document or Pieces of it, None if there is none; `parts` is the text
+    for people. Only what is printed is gone through."""
 
     value: Any
-    parts: tuple[str | Grid, ...]
+    parts: Iterable[str | Grid]
     exit_code: int = 0
 
 
 def show(answer: Answer, stdout: TextIO, *, as_json: bool) -> None:
-    if as_json and answer.value is not None:
+    if as_json and isinstance(answer.value, Pieces):
+        stdout.writelines(answer.value.texts)
+    elif as_json and answer.value is not None:
         stdout.write(json_text(answer.value, pretty=stdout.isatty()) + "\n")
     elif answer.parts:
         _draw(answer.parts, stdout)
@@ -138,14 +147,15 @@ def draw(parts: Sequence[str | Grid], console: "Console") -> None:
             console.print("\n".join(["", *lines, ""]), markup=False, soft_wrap=True)
 
 
-def _draw(parts: Sequence[str | Grid], stdout: TextIO) -> None:
+def _draw(parts: Iterable[str | Grid], stdout: TextIO) -> None:
     from rich.console import Console
 
     console = Console(file=stdout, width=None if stdout.isatty() else _FILE_COLUMNS, highlight=False, emoji=False)
-    # Captured and written by us: rich itself would exit with 1 if the reader has closed the pipe.
-    with console.capture() as drawn:
-        draw(parts, console)
-    stdout.write(drawn.get())
+    for part in parts:
+        # Captured and written by us: rich itself would exit with 1 if the reader has closed the pipe.
+        with console.capture() as drawn:
+            draw([part], console)
+        stdout.write(drawn.get())
 
 
 def _named_cells(grid: Grid, row: Sequence[Any]) -> Iterator[tuple[str, Any]]:

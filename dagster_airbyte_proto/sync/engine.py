@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from types import TracebackType
@@ -187,6 +187,12 @@ class Engine:
         from dagster_airbyte_proto.tables.spark.session import query
 
         return query(self.open_session(), sql)
+
+    def query_rows(self, sql: str) -> Iterator[list[Any]]:
+        """Runs SQL as `query` does, and returns its rows one by one: they need not fit into memory."""
+        from dagster_airbyte_proto.tables.spark.session import query_rows
+
+        return query_rows(self.open_session(), sql)
 
     @property
     def planner(self) -> PushPlanner:

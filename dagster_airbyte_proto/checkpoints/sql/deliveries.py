@@ -46,9 +46,9 @@ class DeliveryReader:
         with self._database.read() as tx:
             return stored(tx, connection)
 
-    def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:
+    def rejected_rows(self, plan: SealedPlan, *, start: int = 0, limit: int | None = None) -> Sequence[RejectedRow]:
         with self._database.read() as tx:
-            return rejected_of(tx, plan)
+            return rejected_of(tx, plan, start, limit)
 
 
 class RejectionKeeper(ABC):
@@ -74,6 +74,15 @@ class RejectionKeeper(ABC):
         with self._database.read() as tx:
             rows = tx.execute(select(kept_rejections).where(*here).order_by(*names, *_NEWEST_LAST))
             return [_kept(row) for row in rows]
+
+    def kept_counts(self, connection: str) -> Mapping[StreamId, int]:
+        here, names = (
+            kept_rejections.c.connection == connection,
+            (kept_rejections.c.namespace, kept_rejections.c.stream),
+        )
+        counted = select(*names, func.count()).where(here).group_by(*names).order_by(*names)
+        with self._database.read() as tx:
+            return {StreamId.of(stream, namespace): rows for namespace, stream, rows in tx.execute(counted)}
 
     def forget_rejections(self, lease: Lease, rejections: Sequence[KeptRejection]) -> None:
         with self._fenced(lease) as tx:
@@ -167,8 +176,9 @@ def stored_reason(reason: str) -> str:
     return reason.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def rejected_of(tx: Connection, plan: SealedPlan) -> list[RejectedRow]:
-    query = select(rejected_rows).where(*_of_plan(plan)).order_by(rejected_rows.c.row_number)
+def rejected_of(tx: Connection, plan: SealedPlan, start: int, limit: int | None) -> list[RejectedRow]:
+    number = rejected_rows.c.row_number
+    query = select(rejected_rows).where(*_of_plan(plan), number >= start).order_by(number).limit(limit)
     return [RejectedRow(row.row_number, row.reason) for row in tx.execute(query)]
 
 

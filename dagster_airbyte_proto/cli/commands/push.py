@@ -1,6 +1,8 @@
 """`push`, `push rejected` and `push unknown`. Slow modules are imported when a command runs; see call.py."""
 
 import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,19 +11,25 @@ from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
 from dagster_airbyte_proto.cli.commands.sync import stream_names
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted, value_text
+from dagster_airbyte_proto.cli.listed_rows import PAGE_ROWS, ListedRows, Row
+from dagster_airbyte_proto.cli.output import Answer, Grid, Pieces, counted, value_text
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.push_progress import push_view
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 
 if TYPE_CHECKING:
+    from dagster_airbyte_proto.checkpoints.deliveries import KeptRejection
+    from dagster_airbyte_proto.connection import Connection
+    from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.sync.push.push_context import PushRequest
     from dagster_airbyte_proto.sync.push.report import PushReport
 
 _COLUMNS = ("stream", "status", "from", "added", "changed", "removed", "sent", "acknowledged")
 _COLUMNS_IF_NOT_ZERO = ("rejected", "unknown", "unchanged")
 _MOST_LISTED = 10_000
+_OF_REJECTED = ("reason", "rejected_at", "rejected_by", "may_be_there", "row")
+_SHOWN_IF_NOT = {"rejected_by": "destination", "may_be_there": False}
 _UNKNOWN_OF_RELAY = (
     "It is a relay: `airbyte-proto loads list {0}` has its loads, and those that are announced may have such rows. The"
     " error of `airbyte-proto sync {0}` counts them; with --retry-unknown it sends them again."
@@ -95,59 +103,68 @@ def _rejected(call: Call, connection_file: str) -> Answer:
 
     Without such a table only those of the last push are known, by their places in it.
     """
+    connection = call.open(connection_file)
+    if connection.to is None and connection.push is None:
+        doing = f"listing the rejected rows of connection {connection.name}"
+        raise ConfigError(doing, "it has neither `push` nor `to`")
+    with call.engine() as engine:
+        listed = ListedRows(engine.settings.home, _OF_REJECTED, _SHOWN_IF_NOT)
+        of_streams = _rejected_of_relay if connection.push is None else _rejected_of_push
+        for name, rows in of_streams(engine, connection):
+            listed.add(name, rows)
+    value = Pieces(listed.as_json(connection.name, "rejected"))
+    return Answer(value, listed.as_parts("rejected", if_empty="no row is rejected"))
+
+
+def _rejected_of_push(engine: "Engine", connection: "Connection") -> Iterator[tuple[str, Iterator[Row]]]:
     from dagster_airbyte_proto.model import BY_KEY
+
+    known = {str(stream) for stream in engine.store.landed_tables(connection.name)}
+    for name, options in (connection.push or {}).items():
+        if options.changes_by not in BY_KEY:
+            yield name, _rejected_of_last_push(engine, connection.name, StreamId.of(name))
+        else:
+            yield name, _rejected_by_key(engine, connection.name, StreamId.of(name)) if name in known else iter(())
+
+
+def _rejected_of_last_push(engine: "Engine", connection: str, stream: StreamId) -> Iterator[Row]:
+    delivery = engine.store.deliveries(connection).get(stream)
+    start = 0
+    while delivery is not None and (page := engine.store.rejected_rows(delivery.plan, start=start, limit=PAGE_ROWS)):
+        for row, reason in page:
+            yield {"row": f"row {row + 1:,} of the last push", "reason": reason, "rejected_at": None}
+        start = page[-1].row + 1
+
+
+def _rejected_by_key(engine: "Engine", connection: str, stream: StreamId) -> Iterator[Row]:
     from dagster_airbyte_proto.sync.push.delivered_table import REJECTED, delivered_table_name
     from dagster_airbyte_proto.tables.sql_names import qualified
 
-    connection = call.open(connection_file)
-    if connection.to is not None:
-        return _rejected_of_relay(call, connection.name)
-    if connection.push is None:
-        doing = f"listing the rejected rows of connection {connection.name}"
-        raise ConfigError(doing, "it has neither `push` nor `to`")
-    value: dict[str, list[dict[str, Any]]] = {}
-    with call.engine() as engine:
-        known = {str(stream) for stream in engine.store.landed_tables(connection.name)}
-        for name, options in connection.push.items():
-            table = delivered_table_name(connection.name, StreamId.of(name))
-            found: list[dict[str, Any]] = []
-            if options.changes_by not in BY_KEY:
-                delivery = engine.store.deliveries(connection.name).get(StreamId.of(name))
-                refused = engine.store.rejected_rows(delivery.plan) if delivery is not None else ()
-                text = "row {:,} of the last push"
-                found = [{"row": text.format(row + 1), "reason": why, "rejected_at": None} for row, why in refused]
-            elif name in known:
-                place = qualified(engine.settings.catalog.name, table)
-                sql = f"SELECT _row, _reason, _pushed_at FROM {place} WHERE _status = '{REJECTED}' ORDER BY 3"  # noqa: S608 - names of ours
-                rows = engine.query(sql).rows
-                found = [dict(zip(("row", "reason", "rejected_at"), row, strict=True)) for row in rows]
-            value[name] = found
-    return _list_of_rejected(connection.name, value)
+    place = qualified(engine.settings.catalog.name, delivered_table_name(connection, stream))
+    # Rows that come one by one have times in the time zone of this process.
+    fields = "_row, _reason, unix_micros(_pushed_at)"
+    sql = f"SELECT {fields} FROM {place} WHERE _status = '{REJECTED}' ORDER BY 3"  # noqa: S608 - names of ours
+    for row, reason, at in engine.query_rows(sql):
+        rejected_at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at)
+        yield {"row": row, "reason": reason, "rejected_at": rejected_at.isoformat()}
 
 
-def _rejected_of_relay(call: Call, name: str) -> Answer:
-    """Lists the records that the store keeps of each stream of a relay."""
-    value: dict[str, list[dict[str, Any]]] = {}
-    with call.engine() as engine:
-        for each in engine.store.kept_rejections(name):
-            found = {"row": each.record, "reason": each.row.reason, "rejected_at": each.rejected_at.isoformat()}
-            by = "source" if each.is_of_source else "destination"
-            more = {"load_id": each.load_id, "rejected_by": by, "may_be_there": each.may_be_there}
-            value.setdefault(str(each.stream), []).append({**found, **more})
-    return _list_of_rejected(name, value)
+def _rejected_of_relay(engine: "Engine", connection: "Connection") -> Iterator[tuple[str, Iterator[Row]]]:
+    """The records that the store keeps of each stream of a relay."""
+    for stream in engine.store.kept_counts(connection.name):
+        kept = engine.store.kept_rejections(connection.name, stream)
+        yield str(stream), (_kept_record(each) for each in kept)
 
 
-def _list_of_rejected(connection: str, value: dict[str, list[dict[str, Any]]]) -> Answer:
-    parts: list[str | Grid] = []
-    for name, found in value.items():
-        parts.append(f"{name}: {counted(len(found), 'row')} rejected")
-        if found:
-            has_both_ends = any(each.get("rejected_by") == "source" for each in found)
-            may_be_there = any(each.get("may_be_there") for each in found)
-            columns = {"rejected_by": has_both_ends, "may_be_there": may_be_there}
-            shown = ["reason", "rejected_at", *(name for name, is_shown in columns.items() if is_shown), "row"]
-            parts.append(Grid(shown, [[each[column] for column in shown] for each in found]))
-    return Answer({"connection": connection, "rejected": value}, tuple(parts or ["no row is rejected"]))
+def _kept_record(kept: "KeptRejection") -> Row:
+    return {
+        "row": kept.record,
+        "reason": kept.row.reason,
+        "rejected_at": kept.rejected_at.isoformat(),
+        "load_id": kept.load_id,
+        "rejected_by": "source" if kept.is_of_source else "destination",
+        "may_be_there": kept.may_be_there,
+    }
 
 
 def _unknown(call: Call, connection_file: str) -> Answer:

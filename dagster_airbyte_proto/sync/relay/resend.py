@@ -96,22 +96,22 @@ def resend_rejections(context: SyncContext, plan: SyncPlan) -> Mapping[StreamId,
     if not context.request.retries_rejected or context.destination is None:
         return {}
     planned = {each.id: each for each in plan.streams}
-    found: dict[StreamId, list[KeptRejection]] = {}
-    for each in context.engine.store.kept_rejections(context.connection):
-        found.setdefault(each.stream, []).append(each)
-    _warn_of_strangers(context, plan, found)
+    store = context.engine.store
+    counts = store.kept_counts(context.connection)
+    _warn_of_strangers(context, plan, counts)
+    # One stream at a time: there is a limit to what is kept of each.
     return {
-        stream: _resent(context, plan, planned[stream], kept)
-        for stream, kept in found.items()
+        stream: _resent(context, plan, planned[stream], store.kept_rejections(context.connection, stream))
+        for stream in counts
         if stream in planned and not context.is_cancelled()
     }
 
 
-def _warn_of_strangers(context: SyncContext, plan: SyncPlan, found: Mapping[StreamId, Sequence[KeptRejection]]) -> None:
+def _warn_of_strangers(context: SyncContext, plan: SyncPlan, counts: Mapping[StreamId, int]) -> None:
     known = {*(each.id for each in plan.streams), *(each.planned.id for each in plan.refused)}
-    for stream, kept in found.items():
+    for stream, count in counts.items():
         if context.request.only is None and stream not in known:
-            _warn(context, stream, Counter({"the connection has no such stream now": len(kept)}))
+            _warn(context, stream, Counter({"the connection has no such stream now": count}))
 
 
 def _warn(context: SyncContext, stream: StreamId, left: Mapping[str, int]) -> None:

@@ -196,6 +196,17 @@ def query(session: SparkSession, sql: str) -> QueryResult:
     return QueryResult(tuple(answer.column_names), [list(row) for row in zip(*columns, strict=True)])
 
 
+def query_rows(session: SparkSession, sql: str) -> Iterator[list[Any]]:
+    """Runs one statement and returns its rows one by one: they need not fit into memory. They may have text and numbers
+    alone. Raises TableError with the first line of Spark's message."""
+    log_no_raised_errors()
+    try:
+        for row in session.sql(sql).toLocalIterator():
+            yield list(row)
+    except (*CALL_ERRORS, *REMOTE_ERRORS) as error:
+        raise TableError("running the query", first_line(error)) from error
+
+
 # Without the optimising compiler and the parallel collector: 6 s of CPU to the first commit instead of 12.
 _SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 if sys.platform == "linux":

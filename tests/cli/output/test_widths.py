@@ -109,12 +109,12 @@ def test_a_report_in_which_all_is_well_has_no_columns_of_zeros() -> None:
 
 def test_the_streams_of_a_connector_fit_a_terminal(place: Place) -> None:
     streams = {"users": {"records": 1}, "subscription_change_events": {"records": 1, "incremental": False}}
-    assert_is_as_saved("discover", answer("discover", place.connect({"streams": streams})).parts)
+    assert_is_as_saved("discover", [*answer("discover", place.connect({"streams": streams})).parts])
 
 
 def test_the_states_of_a_connection_fit_a_terminal(place: Place) -> None:
     answer("sync", place.connect(USERS))
-    assert_is_as_saved("state", answer("state", "show", "shop").parts)
+    assert_is_as_saved("state", [*answer("state", "show", "shop").parts])
 
 
 def test_the_rows_of_a_query_fit_a_terminal() -> None:

@@ -33,6 +33,12 @@ class DeliveryTests(StoreFixtures):
             deliverer.acknowledge_rows(lease, plan_of(), AcknowledgedRows(100_000, again))
         assert deliverer.rejected_rows(plan_of()) == rejected
 
+    def test_rejected_rows_are_read_page_by_page(self, deliverer: DeliveryStore, lease: Lease) -> None:
+        rejected = [RejectedRow(number, "dropped") for number in (1, 4, 5, 9)]
+        deliverer.acknowledge_rows(lease, plan_of(), AcknowledgedRows(10, rejected))
+        pages = [deliverer.rejected_rows(plan_of(), start=start, limit=2) for start in (0, 5, 10)]
+        assert pages == [rejected[:2], rejected[2:], []]
+
     def test_a_reason_may_have_any_character(self, deliverer: DeliveryStore, lease: Lease) -> None:
         deliverer.acknowledge_rows(lease, plan_of(), AcknowledgedRows(1, [RejectedRow(0, "bad \0 value")]))
         assert deliverer.rejected_rows(plan_of()) == [RejectedRow(0, "bad \ufffd value")]
@@ -70,6 +76,7 @@ class RejectionTests(StoreFixtures):
         assert self.kept(relay) == [
             (USERS, "l1", 1), (USERS, "l1", 2), (USERS, "l2", 3), (USERS, "l2", 5), (ORDERS, "l1", 0),
         ]  # fmt: skip
+        assert list(relay.kept_counts("shop").items()) == [(USERS, 4), (ORDERS, 1)]
         assert (kept[-1].row.reason, kept[-1].record, kept[-1].rejected_at) == ("bad \ufffd value", None, began_at)
         assert (kept[3].record, kept[3].rejected_at) == ('{"id": 5, "x": "ü\\u0000"}', clock.now)
 
