@@ -11,7 +11,14 @@ from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_
 from dagster_airbyte_proto.connection.document import read_document
 from dagster_airbyte_proto.connection.faults import Fault, config_error
 from dagster_airbyte_proto.connection.launch import AnyText, Connector, DockerLaunch, ProgramLaunch, RelayDestination
-from dagster_airbyte_proto.connection.push import Acknowledge, BatchOptions, OnError, Pushes, RateOptions
+from dagster_airbyte_proto.connection.push import (
+    Acknowledge,
+    BatchOptions,
+    DestinationCatalog,
+    OnError,
+    Pushes,
+    RateOptions,
+)
 from dagster_airbyte_proto.connection.rapidbyte.component_options import (
     OverrideOptions,
     SchemaEvolutionOptions,
@@ -33,7 +40,7 @@ RunOn = Literal["driver", "executors"]
 _MIN_HASH_KEY_LENGTH = 16
 _OF_TABLES = frozenset(("destination", "types", "run_on"))
 _OF_SYNCS = _OF_TABLES | {"streams", "load", "hash_key", "to"}
-_OF_DESTINATIONS = frozenset(("batch", "rate", "acknowledge", "checkpoint_rows", "on_error"))
+_OF_DESTINATIONS = frozenset(("batch", "rate", "acknowledge", "checkpoint_rows", "on_error", "catalog"))
 
 
 def _by_reference(key: str) -> str:
@@ -95,10 +102,10 @@ class Connection(StrictModel):
     """A connector, its config, and the chosen streams and modes.
 
     A connection with a `push` sends rows of tables to its connector, which is a destination; any other reads its
-    connector, into tables or to the destination that `to` names. `batch`, `rate`, `acknowledge`, `checkpoint_rows` and
-    `on_error` say how rows are sent to a destination.
+    connector, into tables or to the destination that `to` names. `batch`, `rate`, `acknowledge`, `checkpoint_rows`,
+    `on_error` and `catalog` say how rows are sent to a destination.
     `acknowledge: exit` is for destinations that never send a state back, `checkpoint_rows` for those that prove only at
-    their end: each process gets so many rows.
+    their end: each process gets so many rows. `catalog: none` says that there are no objects to query for.
 
     `streams` is None if the user chose none: then every stream is synced as the catalog offers it. Relative paths in a
     file start at the file's folder; in a connection made from a dict, at the working directory. `hash_key` is the
@@ -128,6 +135,7 @@ class Connection(StrictModel):
     acknowledge: Acknowledge = "state"
     checkpoint_rows: Annotated[int, Field(gt=0, strict=True)] | None = None
     on_error: OnError = "reject"
+    catalog: DestinationCatalog = "discover"
     overrides: OverrideOptions = OverrideOptions()
     schema_evolution: SchemaEvolutionOptions = SchemaEvolutionOptions()
     _origin: Path | None = PrivateAttr(default=None)
@@ -346,6 +354,13 @@ class Connection(StrictModel):
             raise ValueError(f"{', '.join(stray)}: only for {fits}")
         if self.push and self.checkpoint_rows and any(each.mode is PushMode.OVERWRITE for each in self.push.values()):
             raise ValueError("checkpoint_rows: a stream of mode overwrite goes to one process as a whole")
+        return self
+
+    @model_validator(mode="after")
+    def _catalog_of_an_airbyte_destination(self) -> Self:
+        protocol = self.connector.protocol if self.to is None else self.to.connector.protocol
+        if self.catalog == "none" and protocol != "airbyte":
+            raise ValueError(f"catalog: none is for an Airbyte destination; of one of {protocol} nothing is to be said")
         return self
 
     @model_validator(mode="after")

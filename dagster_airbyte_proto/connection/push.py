@@ -144,4 +144,5 @@ class RateOptions(StrictModel):
 
 OnError = Literal["skip", "fail", "reject"]
 Acknowledge = Literal["state", "exit"]
+DestinationCatalog = Literal["discover", "none"]
 Pushes = Annotated[dict[AnyText, PushOptions], Field(min_length=1)]

@@ -4,7 +4,8 @@ Few Airbyte destinations have one, and no spec says which: one without a catalog
 moment. So a failure is an answer only if the check of the destination succeeds, and then it fails once more. That is
 found out once for each version and config, and nothing is checked then. `check` and `discover` ask again.
 
-Where its check fails too, nothing is sent: rows would go unchecked to the objects that it may have. Without any
+Where its check fails too, nothing is sent: rows would go unchecked to the objects that it may have, unless the user
+says that it has none (`catalog: none`). Without any
 verdict of the check, or where the catalog came too late or its failure is said to pass, the run goes on by the last
 answer, or unchecked, and the next one asks again.
 
@@ -44,7 +45,7 @@ def offered_operations(
     """Returns what the destination writes to; nothing if it does not say. Raises ConfigError for a source, which lists
     the streams that it reads."""
     protocol = destination.protocol
-    if protocol.has_catalog is HasCatalog.NEVER:
+    if protocol.has_catalog is HasCatalog.NEVER or destination.connection.catalog == "none":
         return ()
     message = None if fresh else destination.offered or _cached(destination)
     if message is None:
@@ -167,7 +168,8 @@ def _check_that_it_is_there(destination: ConfiguredConnector[DestinationProtocol
             error.doing,
             f"{error.found}; and its check fails: {why or 'it does not say why'}",
             remedy="Nothing was sent: it is not known which objects it has. Try again when"
-            f" `airbyte-proto check {destination.connection.name}` succeeds.",
+            f" `airbyte-proto check {destination.connection.name}` succeeds. If it writes though its check fails, and"
+            " has no catalog, say so in the connection: `catalog: none`.",
             retryable=True,
         )
 

@@ -80,6 +80,24 @@ def test_a_destination_that_is_away_for_a_moment_keeps_its_objects(table: Pushed
     assert (table.contacts().acknowledged, table.contacts().planned.to_send) == (1, 0)
 
 
+def test_a_destination_whose_check_fails_takes_rows_once_a_person_says_that_it_has_no_catalog(
+    table: PushedTable,
+) -> None:
+    away = table.folder / "away"
+    away.touch()
+    table.config["away"] = str(away)
+    table.fill([person(1), person(2, "x" * 21)])
+    with pytest.raises(ConnectorError, match="its check fails: it is away") as failed:
+        table.contacts()
+    assert "`catalog: none`" in (failed.value.remedy or "")
+    table.options["catalog"] = "none"
+    report = table.run()
+    assert (report.streams["contacts"].acknowledged, report.warnings, report.notes) == (2, (), ())
+    table.protocol = "singer"
+    with pytest.raises(ConfigError, match="catalog: none is for an Airbyte destination"):
+        table.run()
+
+
 def test_a_destination_that_does_not_say_whether_it_is_there_is_asked_again(table: PushedTable) -> None:
     away = table.folder / "away"
     away.touch()
