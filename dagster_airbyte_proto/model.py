@@ -5,8 +5,7 @@
 - A *load* is a slice of a sync that ends at states: the staged files of its streams and the states that they free. It
   is the unit of commit and of recovery.
 
-Digests of plans, and databases of older versions, hold these structs as JSON. A field that was renamed keeps its old
-name there: `field(name=…)`.
+Digests of plans, and older databases, hold these structs as JSON. A renamed field keeps its old name: `field(name=…)`.
 """
 
 from collections.abc import Mapping
@@ -349,7 +348,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     - `soft_delete` is planned as `append_dedup` with `keeps_deleted`: the row by which the source deletes a key stays.
     - `preferred_table` is the name its table would have if no other table had it.
     - `column_names` are the names that its columns have had before, `member_names` those of members of its structs.
-    - `formerly` maps each field that the source renamed to its old name.
+    - `formerly` maps each field that the source renamed to its old name. A key that `is_key_configured` is the user's.
     - With `sdc_columns` the table has the `_sdc_…` columns too. With a `relay` it is a destination, and no table.
     - `transforms` change its rows, in this order, between the source and the table or destination.
     """
@@ -376,6 +375,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     relay: RelayTarget | None = None
     transforms: tuple[TransformSpec, ...] = ()
     member_names: tuple[ColumnName, ...] = ()
+    is_key_configured: bool = False
 
     @property
     def id(self) -> StreamId:

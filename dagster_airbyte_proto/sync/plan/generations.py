@@ -102,7 +102,8 @@ def _fingerprint(planned: PlannedStream, columns: Columns, config_digest: str) -
             planned, generation_id=0, minimum_generation_id=0, preferred_table=None, column_names=()
         )
     )
-    for name in ("naming", "relay", "member_names"):  # Generations that began before these were there go on.
+    # Generations that began before these were there go on.
+    for name in ("naming", "relay", "member_names", "is_key_configured"):
         del plan[name]
     del plan["transforms"]
     if planned.transforms:

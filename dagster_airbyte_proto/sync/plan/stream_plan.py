@@ -157,8 +157,7 @@ def planned_streams(
 
 def _preferred_table(connection: Connection, stream: Stream, options: StreamOptions) -> TableName:
     """The name of the stream's table if no other stream wanted the same one."""
-    source_namespace = stream.id.namespace or connection.name
-    source_name = stream.id.name
+    source_namespace, source_name = stream.id.namespace or connection.name, stream.id.name
     if connection.destination.names is NamingPolicy.SNAKE:
         source_namespace, source_name = snake_name(source_namespace), snake_name(source_name)
     namespace = connection.namespace.replace("${source_namespace}", source_namespace)
@@ -287,6 +286,7 @@ def _planned_stream(
         sdc_columns=connection.destination.sdc_columns,
         naming=connection.destination.names,
         transforms=connection.transforms_of(stream.id),
+        is_key_configured=bool(options.primary_key),
     )
     planned = as_changes(planned) if connection.connector.protocol == "rapidbyte" else planned
     return planned if connection.to is None else relayed_stream(connection, planned, options)

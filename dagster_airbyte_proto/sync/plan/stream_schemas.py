@@ -33,8 +33,8 @@ def with_schema(planned: PlannedStream, event: SchemaEvent) -> PlannedStream:
     }
     properties = {**known, **updates}
     stream = msgspec.structs.replace(planned.stream, json_schema={**catalog_schema, **sent, "properties": properties})
-    is_named_by_user = planned.primary_key != planned.stream.primary_key
-    if is_named_by_user or not event.primary_key or any(path[0] not in properties for path in event.primary_key):
+    has_key = bool(event.primary_key) and all(path[0] in properties for path in event.primary_key)
+    if planned.is_key_configured or not has_key:
         return msgspec.structs.replace(planned, stream=stream)
     stream = msgspec.structs.replace(stream, primary_key=event.primary_key)
     return msgspec.structs.replace(planned, stream=stream, primary_key=event.primary_key)

@@ -7,7 +7,9 @@ import pytest
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, ReadMode, Stream, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable, SyncRequest, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_schemas import with_schema
 
 BOTH = (ReadMode.FULL_REFRESH, ReadMode.INCREMENTAL)
 USERS = Stream(StreamId.of("users"), {}, BOTH, primary_key=(("id",),), cursor=("at",), is_cursor_fixed=True)
@@ -156,6 +158,18 @@ def test_a_streams_policy_goes_before_the_connections() -> None:
     )
     policies = {str(each.id): each.schema_policy.value for each in planned_streams(written, CATALOG, SyncRequest())}
     assert policies == {"users": "discard_row", "events": "freeze"}
+
+
+@pytest.mark.parametrize(
+    ("options", "key"), [({"primary_key": ["id"]}, [("id",)]), ({}, [("id",), ("shop",)])], ids=["user's", "source's"]
+)
+def test_a_sent_key_takes_the_place_of_the_catalogs_and_not_of_the_users(options: Any, key: Any) -> None:
+    [planned] = planned_streams(connection(streams={"users": options}), CATALOG, SyncRequest())
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}, "shop": {"type": "integer"}}}
+    sent = SchemaEvent(planned.id, schema, (("id",), ("shop",)))
+    for _ in range(2):
+        planned = with_schema(planned, sent)
+        assert list(planned.primary_key) == key
 
 
 def test_every_chosen_mode_is_what_the_plan_says() -> None:
