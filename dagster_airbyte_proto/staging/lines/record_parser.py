@@ -18,6 +18,7 @@ from dagster_airbyte_proto.staging.lines.record_line import DECODE_ERRORS, Envel
 from dagster_airbyte_proto.staging.lines.undeclared_fields import DeclaredFields
 from dagster_airbyte_proto.staging.lines.wire_rows import ANOTHER_NAMESPACE, WireRows
 from dagster_airbyte_proto.staging.rows.changes import Changes
+from dagster_airbyte_proto.staging.rows.nested_values import are_around_misfits, texts_in_misfits
 
 NOT_JSON = "the line is no JSON object"
 NO_DATA = "the record has no data"
@@ -46,11 +47,12 @@ def parse_by_record(
     declared = DeclaredFields(columns)
     fields = [record.data or {} for record in records]
     ignored = Counter(name for data in fields for name in declared.undeclared_in(data))
+    arrays = tuple(
+        read_column(column, [data.get(column.path[0], MISSING) for data in fields], changes)
+        for column in columns.parsed_columns
+    )
     return WireRows(
-        arrays=tuple(
-            read_column(column, [data.get(column.path[0], MISSING) for data in fields], changes)
-            for column in columns.parsed_columns
-        ),
+        arrays=arrays,
         emitted_at=_emitted_at([record.emitted_at for record in records], record_wire),
         source_changes=_source_changes([record.changes for record in records]),
         changes=changes,
@@ -58,6 +60,11 @@ def parse_by_record(
         ignored=ignored,
         foreign=foreign,
         version=pa.array([_whole_number(record.version) for record in records], pa.int64()) if columns.sdc else None,
+        key_texts={
+            key.name: texts_in_misfits(key.path, [data.get(key.path[0], MISSING) for data in fields], changes)
+            for key in columns.nested
+            if are_around_misfits(key.path, changes)
+        },
     )
 
 

@@ -4,11 +4,13 @@
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.staging.lines.raw_members import Raw
 from dagster_airbyte_proto.staging.rows.changes import Changes
 
 ANOTHER_NAMESPACE = "the record is of another namespace"
@@ -19,7 +21,8 @@ class WireRows(NamedTuple):
 
     `emitted_at` holds milliseconds or text, as the protocol has it. `version` is None where no row has one, or where
     the table has no `_sdc_` columns. Rows that were left out are counted in `rejected`, and those of another namespace
-    in `foreign` too.
+    in `foreign` too. Where an object became null because of something else in it, `key_texts` has the raw text of a key
+    inside it: by column, and by row.
     """
 
     arrays: tuple[pa.Array, ...]
@@ -30,3 +33,4 @@ class WireRows(NamedTuple):
     ignored: Counter[str]
     foreign: Counter[StreamId]
     version: pa.Array | None = None
+    key_texts: Mapping[str, Mapping[int, Raw]] = {}

@@ -22,6 +22,7 @@ SERIALIZATION_ERROR = "DESTINATION_SERIALIZATION_ERROR"
 SIZE_LIMITATION = "DESTINATION_FIELD_SIZE_LIMITATION"
 # A source has reasons of its own for what it nulled.
 _OUR_REASONS = (TYPECAST_ERROR, SERIALIZATION_ERROR, SIZE_LIMITATION)
+_OF_TEXT = (TYPECAST_ERROR, SIZE_LIMITATION)
 
 _Positions = Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -126,8 +127,16 @@ class Changes:
         """Returns the rows in which the field's value became null or lost digits."""
         return self._rows_with({(field, NULLED), (field, TRUNCATED)})
 
-    def _rows_with(self, found: Collection[tuple[str, str]]) -> Sequence[int]:
-        wanted = {number for entry, number in self._entries.items() if (entry.field, entry.change) in found}
+    def rows_unreadable(self, field: str) -> Sequence[int]:
+        """Returns the rows in which the field's value became null because of its text, and not by a fault of ours."""
+        return self._rows_with({(field, NULLED)}, _OF_TEXT)
+
+    def _rows_with(self, found: Collection[tuple[str, str]], reasons: Collection[str] = _OUR_REASONS) -> Sequence[int]:
+        wanted = {
+            number
+            for entry, number in self._entries.items()
+            if (entry.field, entry.change) in found and entry.reason in reasons
+        }
         noted = zip(self._rows, self._numbers, strict=True)
         return [int(row) for rows, number in noted if number in wanted for row in rows]
 

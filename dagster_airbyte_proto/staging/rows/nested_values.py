@@ -1,11 +1,15 @@
 """Reads values inside the objects of a batch: members of structs as arrays, and members of JSON text as raw text."""
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import FieldPath
 from dagster_airbyte_proto.schema.columns import ValueType, member_at
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, members
+from dagster_airbyte_proto.staging.rows.changes import Changes
 
 
 def member_array(array: pa.Array, kind: ValueType, path: FieldPath) -> tuple[pa.Array, ValueType, FieldPath]:
@@ -32,3 +36,25 @@ def _inside(text: str | None, path: FieldPath) -> Raw:
         except ValueError:
             return MISSING
     return raw
+
+
+def are_around_misfits(path: FieldPath, changes: Changes) -> bool:
+    """True if in some row an object on the way to the path became null."""
+    return any(changes.rows_unreadable(field) for field in _fields_around(path))
+
+
+def texts_in_misfits(path: FieldPath, raws: Sequence[Raw], changes: Changes) -> dict[int, Raw]:
+    """Returns the raw text at the path in each row where an object on the way to it became null, as NaN beside a key
+    does it. `raws` are the texts of the path's first step. A row is left out if the path leads to no object there."""
+    found: dict[int, Raw] = {}
+    for row in {row for field in _fields_around(path) for row in changes.rows_unreadable(field)}:
+        raw = raws[row]
+        with suppress(ValueError):
+            for step in path[1:]:
+                raw = members(raw).get(step, MISSING)
+            found[row] = raw
+    return found
+
+
+def _fields_around(path: FieldPath) -> list[str]:
+    return [".".join(path[:length]) for length in range(1, len(path))]

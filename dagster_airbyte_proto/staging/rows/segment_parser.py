@@ -37,7 +37,7 @@ from dagster_airbyte_proto.staging.rows.metadata import (
     meta_column,
     sdc_arrays,
 )
-from dagster_airbyte_proto.staging.rows.nested_values import member_array, raw_texts_at
+from dagster_airbyte_proto.staging.rows.nested_values import are_around_misfits, member_array, raw_texts_at
 from dagster_airbyte_proto.staging.rows.shaping import FILTERED, shaper_of
 
 # After this many failures in a row the columnar parser is tried for every 17th segment, and not more rarely.
@@ -131,11 +131,15 @@ class SegmentParser:
             arrays = self._coerced_arrays(wire)
             # Arrow's parser makes one infinity of 1e999, which is a number, and of Infinity, which is none. Each gives
             # an entry when it is coerced, so segments without entries need no search.
-            if not (wire.changes and any(map(_has_infinity, wire.arrays))):
+            if not (wire.changes and (any(map(_has_infinity, wire.arrays)) or self._has_key_in_misfit(wire.changes))):
                 return self._build_batch(wire, arrays, times)
         self.segments_by_record += 1
         wire = parse_by_record(segment, self._columns, self._record_wire, self._planned.id)
         return self._build_batch(wire, self._coerced_arrays(wire), times)
+
+    def _has_key_in_misfit(self, changes: Changes) -> bool:
+        """True if an object around a key became null. The key is then read from its raw text."""
+        return any(are_around_misfits(key.path, changes) for key in self._columns.nested)
 
     def _coerced_arrays(self, wire: WireRows) -> dict[str, pa.Array]:
         return {
@@ -176,7 +180,7 @@ class SegmentParser:
         if self._shaper is not None:
             arrays, is_wanted = self._shaper.shape_rows(arrays)
         # Before the times of the envelope are noted: a key may have the name of one.
-        misfits = self._key_misfits(wire.changes)
+        misfits = self._key_misfits(wire)
         if self._record_wire.emitted_at:
             extracted = extracted_at(wire.emitted_at, now_microseconds, wire.changes)
         else:
@@ -227,6 +231,8 @@ class SegmentParser:
         if not beyond:
             return array
         raws = raw_texts_at(array, kind, beyond)
+        for row, raw in wire.key_texts.get(column.name, {}).items():
+            raws[row] = raw
         return coerce(column, wire_array(column, raws, wire.changes), wire.changes)
 
     def _deletions(self, batch: pa.RecordBatch, changes: Changes) -> pa.BooleanArray | None:
@@ -252,12 +258,17 @@ class SegmentParser:
     def _keys(self) -> list[Column]:
         return [column for column in self._columns.all if column.name in self._columns.keys]
 
-    def _key_misfits(self, changes: Changes) -> list[int]:
+    def _key_misfits(self, wire: WireRows) -> list[int]:
         """The rows whose key does not fit its column. It would land as null, or without its last digits: then different
         keys would be equal, and their rows would replace each other."""
-        # The same holds for an object whose key is then missing.
-        owners = {".".join(key.path[:length]) for key in self._keys for length in range(1, len(key.path) + 1)}
-        return [row for field in owners for row in changes.rows_changed(field)]
+        found: list[int] = []
+        for key in self._keys:
+            found += wire.changes.rows_changed(".".join(key.path))
+            # The same holds for an object that became null, unless the key was read from its text.
+            texts = wire.key_texts.get(key.name, {})
+            around = (".".join(key.path[:length]) for length in range(1, len(key.path)))
+            found += [row for field in around for row in wire.changes.rows_changed(field) if row not in texts]
+        return found
 
     def _reject_unusable_keys(
         self, batch: pa.RecordBatch, wire: WireRows, misfits: Sequence[int]

@@ -315,12 +315,23 @@ def test_a_key_is_not_taken_for_the_time_of_its_message() -> None:
     assert (parsed.batch.column("emitted_at").to_pylist(), parsed.rejected) == (["x"], {})
 
 
-def test_a_key_inside_an_object_that_is_no_json_is_rejected() -> None:
+def test_a_value_beside_a_key_that_is_no_json_rejects_no_row() -> None:
     properties = {"tenant": INTEGER, "o": {"type": "object", "properties": {"id": INTEGER}}}
     planned = plan(properties, write=WriteMode.APPEND_DEDUP, key=[("tenant",), ("o", "id")])
-    parsed = parse(planned, record('{"tenant":1,"o":{"id":1,"x":NaN}}'), record('{"tenant":1,"o":{"id":2}}'))
-    assert parsed.batch.column("_airbyte_key_o_id").to_pylist() == [2]
-    assert parsed.rejected == {BAD_KEY: 1}
+    objects = ['{"id":1,"x":NaN}', '{"id":2}', '{"id":"bad","x":NaN}', '{"id":NaN}', '{"x":Infinity}', "NaN"]
+    parsed = parse(planned, *(record(f'{{"tenant":1,"o":{each}}}') for each in objects))
+    assert parsed.batch.column("_airbyte_key_o_id").to_pylist() == [1, 2, None]
+    assert parsed.batch.column("o").to_pylist() == [None, '{"id":2}', None]
+    assert (_changes(parsed), parsed.rejected) == ([_nulled("o")], {BAD_KEY: 3})
+
+
+def test_a_record_without_fields_keeps_its_key_beside_a_value_that_is_no_json() -> None:
+    planned = plan({}, write=WriteMode.APPEND_DEDUP, key=[("id",)])
+    lines = ('{"id":1,"v":NaN}', '{"id":2,"v":1}', '{"id":3,"v":{"w":[Infinity]}}', '{"v":NaN}')
+    parsed = parse(planned, *map(record, lines))
+    assert parsed.batch.column("_airbyte_data").to_pylist() == [None, '{"id":2,"v":1}', None]
+    assert parsed.batch.column("_airbyte_key__airbyte_data_id").to_pylist() == ["1", "2", "3"]
+    assert parsed.rejected == {NO_KEY: 1}
 
 
 def test_any_value_but_null_says_that_a_row_was_deleted() -> None:
