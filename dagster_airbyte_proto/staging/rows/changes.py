@@ -53,14 +53,14 @@ class ValueLocations:
         self._offsets = offsets
 
     @property
-    def field(self) -> str | None:
+    def path(self) -> FieldPath | None:
         """The path of all values, if each row has one; None if each value has its own path."""
         if self._offsets is not None:
             return None
         if self._outer is None:
-            return ".".join(self._path)
-        outer = self._outer.field
-        return None if outer is None else ".".join([outer, *self._path])
+            return self._path
+        outer = self._outer.path
+        return None if outer is None else outer + self._path
 
     def member(self, name: str) -> "ValueLocations":
         return ValueLocations((name,), self)
@@ -82,9 +82,15 @@ class ValueLocations:
 
 
 class _Entry(NamedTuple):
-    field: str
+    # Not its text: a field `a.b` is another one than `b` in `a`.
+    path: FieldPath
     change: str
     reason: str
+
+    @property
+    def landed(self) -> dict[str, str]:
+        """The entry as it lands."""
+        return {"field": ".".join(self.path), "change": self.change, "reason": self.reason}
 
 
 class Changes:
@@ -120,22 +126,24 @@ class Changes:
             self.note_nulled(locations, positions, reason)
 
     def rows_nulled(self, field: str) -> Sequence[int]:
-        """Returns the rows in which the field's value became null."""
-        return self._rows_with({(field, NULLED)})
+        """Returns the rows in which the value of this field of the record became null."""
+        return self._rows_with((field,), (NULLED,))
 
-    def rows_changed(self, field: str) -> Sequence[int]:
-        """Returns the rows in which the field's value became null or lost digits."""
-        return self._rows_with({(field, NULLED), (field, TRUNCATED)})
+    def rows_changed(self, path: FieldPath) -> Sequence[int]:
+        """Returns the rows in which the value at the path became null or lost digits."""
+        return self._rows_with(path, (NULLED, TRUNCATED))
 
-    def rows_unreadable(self, field: str) -> Sequence[int]:
-        """Returns the rows in which the field's value became null because of its text, and not by a fault of ours."""
-        return self._rows_with({(field, NULLED)}, _OF_TEXT)
+    def rows_unreadable(self, path: FieldPath) -> Sequence[int]:
+        """Returns the rows in which the value at the path became null by its text, and not by a fault of ours."""
+        return self._rows_with(path, (NULLED,), _OF_TEXT)
 
-    def _rows_with(self, found: Collection[tuple[str, str]], reasons: Collection[str] = _OUR_REASONS) -> Sequence[int]:
+    def _rows_with(
+        self, path: FieldPath, changes: Collection[str], reasons: Collection[str] = _OUR_REASONS
+    ) -> Sequence[int]:
         wanted = {
             number
             for entry, number in self._entries.items()
-            if (entry.field, entry.change) in found and entry.reason in reasons
+            if entry.path == path and entry.change in changes and entry.reason in reasons
         }
         noted = zip(self._rows, self._numbers, strict=True)
         return [int(row) for rows, number in noted if number in wanted for row in rows]
@@ -149,20 +157,18 @@ class Changes:
         offsets = np.zeros(rows + 1, dtype=np.int32)
         np.cumsum(np.bincount(noted, minlength=rows), out=offsets[1:])
         which = pa.array(entries[np.argsort(noted, kind="stable")])
-        return _list_array(
-            offsets, pa.array([entry._asdict() for entry in self._entries], CHANGES.value_type).take(which)
-        )
+        return _list_array(offsets, pa.array([entry.landed for entry in self._entries], CHANGES.value_type).take(which))
 
     def _add_entries(self, locations: ValueLocations, positions: _Positions, change: str, reason: str) -> None:
         if not len(positions):
             return
-        field = locations.field
-        if field is not None:
-            self._add(positions, _Entry(field, change, reason))
+        same_path = locations.path
+        if same_path is not None:
+            self._add(positions, _Entry(same_path, change, reason))
             return
         for position in positions:
             row, path = locations.locate(int(position))
-            self._add((row,), _Entry(".".join(path), change, reason))
+            self._add((row,), _Entry(path, change, reason))
 
     def _add(self, rows: _Positions, entry: _Entry) -> None:
         self._rows.append(rows)

@@ -40,14 +40,14 @@ def _inside(text: str | None, path: FieldPath) -> Raw:
 
 def are_around_misfits(path: FieldPath, changes: Changes) -> bool:
     """True if in some row an object on the way to the path became null."""
-    return any(changes.rows_unreadable(field) for field in _fields_around(path))
+    return any(changes.rows_unreadable(around) for around in paths_around(path))
 
 
 def texts_in_misfits(path: FieldPath, raws: Sequence[Raw], changes: Changes) -> dict[int, Raw]:
     """Returns the raw text at the path in each row where an object on the way to it became null, as NaN beside a key
     does it. `raws` are the texts of the path's first step. A row is left out if the path leads to no object there."""
     found: dict[int, Raw] = {}
-    for row in {row for field in _fields_around(path) for row in changes.rows_unreadable(field)}:
+    for row in {row for around in paths_around(path) for row in changes.rows_unreadable(around)}:
         raw = raws[row]
         with suppress(ValueError):
             for step in path[1:]:
@@ -56,5 +56,6 @@ def texts_in_misfits(path: FieldPath, raws: Sequence[Raw], changes: Changes) -> 
     return found
 
 
-def _fields_around(path: FieldPath) -> list[str]:
-    return [".".join(path[:length]) for length in range(1, len(path))]
+def paths_around(path: FieldPath) -> list[FieldPath]:
+    """Returns the paths of the objects on the way to a value, the outermost first."""
+    return [path[:length] for length in range(1, len(path))]

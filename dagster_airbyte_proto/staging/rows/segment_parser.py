@@ -37,7 +37,12 @@ from dagster_airbyte_proto.staging.rows.metadata import (
     meta_column,
     sdc_arrays,
 )
-from dagster_airbyte_proto.staging.rows.nested_values import are_around_misfits, member_array, raw_texts_at
+from dagster_airbyte_proto.staging.rows.nested_values import (
+    are_around_misfits,
+    member_array,
+    paths_around,
+    raw_texts_at,
+)
 from dagster_airbyte_proto.staging.rows.shaping import FILTERED, shaper_of
 
 # After this many failures in a row the columnar parser is tried for every 17th segment, and not more rarely.
@@ -263,11 +268,11 @@ class SegmentParser:
         keys would be equal, and their rows would replace each other."""
         found: list[int] = []
         for key in self._keys:
-            found += wire.changes.rows_changed(".".join(key.path))
+            found += wire.changes.rows_changed(key.path)
             # The same holds for an object that became null, unless the key was read from its text.
             texts = wire.key_texts.get(key.name, {})
-            around = (".".join(key.path[:length]) for length in range(1, len(key.path)))
-            found += [row for field in around for row in wire.changes.rows_changed(field) if row not in texts]
+            around = (row for path in paths_around(key.path) for row in wire.changes.rows_changed(path))
+            found += [row for row in around if row not in texts]
         return found
 
     def _reject_unusable_keys(

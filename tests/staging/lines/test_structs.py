@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import IntegersAs, NumbersAs, ObjectsAs, PlannedStream, Shaping, TypeChoices, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch, SegmentParser
+from dagster_airbyte_proto.staging.rows.segment_parser import BAD_KEY, ParsedBatch, SegmentParser
 from tests.staging.conftest import SHAPE, parse, plan, record
 
 _STRUCTS = TypeChoices(objects=ObjectsAs.STRUCT)
@@ -142,6 +142,17 @@ def test_members_that_are_not_declared_are_counted_by_their_path(properties: Map
     parsed = _agreed(_plan(properties), *lines)
     assert parsed.ignored == {"place.zip": 2, "place.zap": 1, "more": 1, "places.x": 1, "places.in.y": 1}
     assert parsed.batch.column("id").to_pylist() == [1, 2, 3]
+
+
+def test_a_key_with_a_dot_in_its_name_is_not_taken_for_a_member() -> None:
+    properties = {"a.b": _WHOLE, "a": {"type": "object", "properties": {"b": _WHOLE}}}
+    lines = [record('{"a.b":1,"a":{"b":"x"}}'), record('{"a.b":"x","a":{"b":2}}'), record('{"a.b":3,"a":"x"}')]
+    dotted = parse(_plan(properties, write=WriteMode.APPEND_DEDUP, key=[("a.b",)]), *lines)
+    assert dotted.batch.column("a.b").to_pylist() == [1, 3]
+    assert (_noted(dotted), dotted.rejected) == ([("a.b", _TYPECAST)], {BAD_KEY: 1})
+    member = parse(_plan(properties, write=WriteMode.APPEND_DEDUP, key=[("a", "b")]), *lines)
+    assert member.batch.column("a.b").to_pylist() == [None]
+    assert member.rejected == {BAD_KEY: 2}
 
 
 def test_a_key_and_a_cursor_may_lie_in_a_struct() -> None:
