@@ -69,11 +69,13 @@ def unique_names(
     assigned = {identity: name for identity, name in (assigned or {}).items() if case_folded(name) not in seen}
     names = _with_case_changes(assigned, [identity for _, identity in preferred]) if follow_case_changes else assigned
     seen.update(map(case_folded, assigned.values()))
-    result = []
+    result: dict[str, None] = {}
     for name, identity in preferred:
         name = names.get(identity) or _free_name(name or "_", identity, seen, max_bytes)
+        if name in result:  # Two identities had it, one after the other, and both are there now.
+            name = _free_name(name, identity, seen, max_bytes)
         seen.add(case_folded(name))
-        result.append(name)
+        result[name] = None
     return tuple(result)
 
 

@@ -14,7 +14,8 @@ Keys of a stream in addition:
     message_name        the stream's name in its messages
     catalog_name        the stream's `stream` in the catalog
     declared            JSON schema of properties that its SCHEMA has beside those of the catalog
-    declared_at         [[id, properties], …]: before the record of this id, a SCHEMA that has these too
+    declared_at         [[id, properties], …]: before the record of this id, a SCHEMA that has these too. One
+                        that is null is left out from then on
     no_schema           true: no SCHEMA
     unsupported         properties that the catalog marks as unsupported
     unsorted            true: its bookmark is in `progress_markers` until the stream has come to its end
@@ -118,7 +119,8 @@ class TapRead:
             )
         while stream.position < stream.end:
             if stream.position in declared_at:
-                properties = {**properties, **declared_at[stream.position]}
+                merged = {**properties, **declared_at[stream.position]}
+                properties = {name: rule for name, rule in merged.items() if rule is not None}
                 self._schema(stream, message_name, properties)
             emitted_at, data = fake_source.record_of(stream.name, written, stream.position)
             data = {name: part for name, part in data.items() if name not in self._left_out.get(stream.name, ())}

@@ -61,6 +61,8 @@ def test_a_field_that_changes_in_case_alone_goes_on_in_its_column() -> None:
     kept = {"Email": "Email", "id": "id"}
     assert unique_names([("email", "email")], assigned=kept, follow_case_changes=True) == ("Email",)
     assert unique_names([("Email", "Email"), ("email", "email")], assigned=kept, follow_case_changes=True)[0] == "Email"
+    both = unique_names([("Email", "Email"), ("email", "email")], assigned={**kept, "email": "Email"})
+    assert (both[0], case_folded(both[1])[:6]) == ("Email", "email_")
     assert unique_names([("email", "email")], assigned=kept)[0] != "Email"
 
 

@@ -183,6 +183,21 @@ def test_a_column_declared_between_rows_is_there_from_then_on(tap: OpenShop) -> 
     assert [change.column for change in report.streams["users"].schema_changes] == ["size"]
 
 
+@pytest.mark.everyday("append_dedup")
+@pytest.mark.parametrize("mode", ["append", "append_dedup"])
+def test_a_field_that_changes_in_case_alone_between_rows_keeps_its_column(mode: str, tap: OpenShop) -> None:
+    shop = tap(write=mode)
+    rows = [{"id": n, "updated_at": "2024-01-01T00:00:00Z", "size" if n < 5 else "Size": n} for n in range(12)]
+    schema = {"id": {"type": "integer"}, "updated_at": {"type": "string", "format": "date-time"}, **_MORE}
+    stream = {"rows": rows, "properties": schema, "declared_at": [[5, {"size": None, "Size": {"type": "integer"}}]]}
+    for _ in range(2):
+        report = shop.sync_of({"streams": {"users": stream}})
+        told = report.streams["users"]
+        assert (told.error, told.ignored_fields, told.schema_changes) == (None, {}, ())
+        assert shop.column("users", "size") == list(range(12))
+    assert [name for name in shop.rows("users")[0] if "ize" in name] == ["size"]
+
+
 def test_a_column_of_another_type_between_rows_ends_the_stream(tap: OpenShop) -> None:
     shop = tap()
     report = shop.sync_of(_of(25, declared_at=[[12, {"name": {"type": "integer"}}]]))

@@ -117,11 +117,12 @@ def _comparable(columns: Columns) -> object:
 
 def _incompatibilities(before: Columns, now: Columns, *, is_keyed: bool) -> list[str]:
     """The changes other than new columns. Where rows are merged by key, their key and cursor keep their form."""
-    types = {column.path: str(column.type.table_type) for column in now.all}
+    # By name: a field that changes in case alone keeps its column.
+    types = {column.name: str(column.type.table_type) for column in now.all}
     found = [
-        f"column {column.name} was {column.type.table_type}, is {types.get(column.path, 'gone')}"
+        f"column {column.name} was {column.type.table_type}, is {types.get(column.name, 'gone')}"
         for column in before.all
-        if types.get(column.path) != str(column.type.table_type)
+        if types.get(column.name) != str(column.type.table_type)
     ]
     if before.keys and before.keys != now.keys:
         found.append(f"its key was {', '.join(before.keys)}, is {', '.join(now.keys) or 'none'}")
