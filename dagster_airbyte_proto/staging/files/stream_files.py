@@ -69,7 +69,8 @@ class StreamFiles:
         target = self.known_target()
         if not target.fit.excluded:
             return parsed
-        return apply_schema_policy(parsed, target.fit.excluded, self.planned.schema_policy, target.schema)
+        policy = self.planned.schema_policy
+        return apply_schema_policy(parsed, target.fit.excluded, policy, self.columns, target.schema)
 
     def new_file(self) -> OpenFile:
         """Opens a file of rows."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import FieldPath, SchemaPolicy
-from dagster_airbyte_proto.schema.columns import CHANGES, META, null_array
+from dagster_airbyte_proto.schema.columns import CHANGES, META, Columns, null_array
 from dagster_airbyte_proto.schema.evolution import ColumnMismatch
 from dagster_airbyte_proto.schema.names import case_folded
 from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations, count_nulled
@@ -35,9 +35,14 @@ class _ExcludedValues(NamedTuple):
 
 
 def apply_schema_policy(
-    parsed: ParsedBatch, excluded: Sequence[ColumnMismatch], policy: SchemaPolicy, schema: pa.Schema
+    parsed: ParsedBatch,
+    excluded: Sequence[ColumnMismatch],
+    policy: SchemaPolicy,
+    columns: Columns,
+    schema: pa.Schema,
 ) -> ParsedBatch:
-    """Returns the batch as a table of this `schema` takes it. Counts every row and value that is left out."""
+    """Returns the batch of these `columns` as a table of this `schema` takes it. Counts every row and value that is
+    left out."""
     found = [_ExcludedValues(mismatch, _landing_values(parsed, mismatch)) for mismatch in excluded]
     if policy is SchemaPolicy.DISCARD_ROW:
         return _project(_reject_rows(parsed, found), excluded, schema)
@@ -45,7 +50,7 @@ def apply_schema_policy(
         {each.mismatch.column: each.value_count for each in found if not each.mismatch.in_table and each.value_count}
     )
     nulled = [each for each in found if each.mismatch.in_table and each.value_count]
-    noted = _note_nulled(parsed, nulled) if nulled else parsed
+    noted = _note_nulled(parsed, nulled, columns) if nulled else parsed
     return _project(noted._replace(ignored=parsed.ignored + ignored), excluded, schema)
 
 
@@ -85,12 +90,12 @@ def _reason(mismatch: ColumnMismatch) -> str:
     return f"it has a value in {mismatch.column}, which is {mismatch.in_table} in the table and no longer in the stream"
 
 
-def _note_nulled(parsed: ParsedBatch, nulled: Sequence[_ExcludedValues]) -> ParsedBatch:
+def _note_nulled(parsed: ParsedBatch, nulled: Sequence[_ExcludedValues], columns: Columns) -> ParsedBatch:
     """Adds an entry to the row's changes for each value that will become null."""
     changes = Changes()
     for each in nulled:
         rows = np.flatnonzero(_as_numpy(each.has_value))
-        changes.note_nulled(ValueLocations(tuple(step for step in each.mismatch.path if step != "element")), rows)
+        changes.note_nulled(ValueLocations(_path_in_record(columns, each.mismatch)), rows)
     batch = parsed.batch
     index, meta = batch.schema.get_field_index(META), batch.column(META)
     inside = meta.type.get_field_index("changes")
@@ -100,6 +105,20 @@ def _note_nulled(parsed: ParsedBatch, nulled: Sequence[_ExcludedValues]) -> Pars
         index, batch.schema.field(index), pa.StructArray.from_arrays(parts, fields=list(meta.type))
     )
     return recount(parsed._replace(batch=batch))
+
+
+def _path_in_record(columns: Columns, mismatch: ColumnMismatch) -> FieldPath:
+    """Returns the path without the steps into lists. Only the types tell those from fields with the name `element`."""
+    top, *inside = mismatch.path
+    column = columns.all[_index_of(top, [column.name for column in columns.all])]
+    path, kind = [column.name], column.type
+    for step in inside:
+        if kind.depth:
+            kind = kind.element_type
+        else:
+            member = kind.members[_index_of(step, [member.name for member in kind.members])]
+            path, kind = [*path, member.name], member.type
+    return tuple(path)
 
 
 def concat_lists(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
@@ -170,6 +189,9 @@ def _replace_with_nulls(array: pa.Array, path: FieldPath, kind: pa.DataType) -> 
 
 
 def _field_index(fields: pa.Schema | pa.StructType, name: str) -> int:
-    """Returns the index of a field, whose name may differ in case."""
-    names = [field.name for field in fields]
+    return _index_of(name, [field.name for field in fields])
+
+
+def _index_of(name: str, names: Sequence[str]) -> int:
+    """Returns the index of a name, which may differ in case."""
     return names.index(name) if name in names else [case_folded(each) for each in names].index(case_folded(name))

@@ -149,6 +149,26 @@ def test_a_changed_type_is_refused_or_left_out_value_by_value(shop: OpenShop) ->
     assert rows(place, "size")[4:] == [(5, 8)]
 
 
+def _entries(place: Shop) -> list[tuple[str, str]]:
+    """The change and field of each entry of the newest row."""
+    return [(each["change"], each["field"]) for each in rows(place, "_airbyte_meta")[-1][1]["changes"]]
+
+
+def test_a_column_with_the_name_that_elements_of_lists_have_is_named_in_entries(shop: OpenShop) -> None:
+    place = shop()
+    place.modes = {"*": {**place.modes["*"], "types": {"objects": "struct"}}}
+
+    def fields(kind: str) -> dict[str, Any]:
+        inside = {"type": "object", "properties": {"element": {"type": kind}}}
+        return {"element": {"type": kind}, "list": {"type": "array", "items": {"type": "array", "items": inside}}}
+
+    users(place, 1, {"element": "a", "list": [[{"element": "a"}]]}, fields("string"))
+    policy(place, "discard_column")
+    report = users(place, 2, {"element": 1, "list": [[{"element": 1}]]}, fields("integer"))
+    assert _entries(place) == [("NULLED", "element"), ("NULLED", "list.element")]
+    assert report.nulled == {"element": 1, "list": 1}
+
+
 def test_members_of_objects_are_columns_too(shop: OpenShop) -> None:
     place = shop()
     place.modes = {"*": {**place.modes["*"], "types": {"objects": "struct"}}}
