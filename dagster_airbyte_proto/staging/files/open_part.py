@@ -294,9 +294,7 @@ class OpenPart:
 
 def _by_column(counts: Mapping[str, int], columns: Columns) -> Counter[str]:
     """Counts by column what is counted by the path in the record. A path may end inside of the column's values."""
-    # An entry of the schema policy has the column's own name as its path.
-    names = {column.name: column.name for column in columns.all}
-    names |= {".".join(column.path): column.name for column in columns.all}
+    names = {".".join(column.path): column.name for column in columns.all}
     found: Counter[str] = Counter()
     for path, count in counts.items():
         outer = path

@@ -108,17 +108,20 @@ def _note_nulled(parsed: ParsedBatch, nulled: Sequence[_ExcludedValues], columns
 
 
 def _path_in_record(columns: Columns, mismatch: ColumnMismatch) -> FieldPath:
-    """Returns the path without the steps into lists. Only the types tell those from fields with the name `element`."""
+    """Returns the path by the source's names, without the steps into lists.
+
+    Only the types tell those steps from fields with the name `element`.
+    """
     top, *inside = mismatch.path
     column = columns.all[_index_of(top, [column.name for column in columns.all])]
-    path, kind = [column.name], column.type
+    path, kind = column.path, column.type
     for step in inside:
         if kind.depth:
             kind = kind.element_type
         else:
             member = kind.members[_index_of(step, [member.name for member in kind.members])]
-            path, kind = [*path, member.name], member.type
-    return tuple(path)
+            path, kind = (*path, member.source), member.type
+    return path
 
 
 def concat_lists(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:

@@ -169,6 +169,17 @@ def test_a_column_with_the_name_that_elements_of_lists_have_is_named_in_entries(
     assert report.nulled == {"element": 1, "list": 1}
 
 
+def test_a_renamed_column_has_the_sources_name_in_entries(shop: OpenShop) -> None:
+    place = shop()
+    # `key` is renamed to what the source calls another field: an entry of the one is not counted for the other.
+    place.modes = {"*": {**place.modes["*"], "rename_columns": {"key": "size", "size": "height"}}}
+    users(place, 1, {"size": "tall"}, {"size": {"type": "string"}})
+    policy(place, "discard_column")
+    report = users(place, 2, {"size": 7}, {"size": {"type": "integer"}})
+    assert _entries(place) == [("NULLED", "size")]
+    assert report.nulled == {"height": 1}
+
+
 def test_members_of_objects_are_columns_too(shop: OpenShop) -> None:
     place = shop()
     place.modes = {"*": {**place.modes["*"], "types": {"objects": "struct"}}}
