@@ -74,7 +74,7 @@ def _compare_row(report: Report, columns: Columns, sent: Sent, row: Mapping[str,
     entries = Counter((entry["field"], entry["change"], entry["reason"]) for entry in row[META]["changes"])
     entries.subtract(sent.changes)
     report.ignored.update(sent.data.keys() - {column.path[0] for column in columns.parsed_columns})
-    at = _Cell("emitted_at", None if row[EXTRACTED_AT] == sent.emitted_at else NULLED)
+    at = _Cell(EXTRACTED_AT, None if row[EXTRACTED_AT] == sent.emitted_at else NULLED)
     for cell in (at, *_row_cells(columns, sent, row, report.ignored)):
         if cell.fault is None and cell.change is None:
             report.equal += 1

@@ -300,7 +300,7 @@ def _by_column(counts: Mapping[str, int], columns: Columns) -> Counter[str]:
         outer = path
         while outer and outer not in names:
             outer = outer.rpartition(".")[0]
-        # Without a column it is the time of emission, which the metadata columns have.
+        # Without a column of the stream it is the time of emission, which has a metadata column.
         if outer:
             found[names[outer]] += count
     return found

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.schema.columns import CHANGES, INSTANT
+from dagster_airbyte_proto.schema.columns import CHANGES, EXTRACTED_AT, INSTANT
 from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations
 from dagster_airbyte_proto.staging.rows.times import timestamps
 
@@ -18,7 +18,8 @@ _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _FOUR_DIGITS = _DIGITS[np.arange(1 << 16)[:, np.newaxis] >> np.array([12, 8, 4, 0]) & 15].view("S4").ravel()
 _EARLIEST_MILLISECONDS = -62_135_596_800_000  # 0001-01-01
 _LATEST_MILLISECONDS = 253_402_300_800_000  # 10000-01-01
-_EMITTED_AT_LOCATION = ValueLocations(("emitted_at",))
+# By the column that the time lands in: a stream may well have a field of its own with the envelope's name of it.
+_TIME_LOCATION = ValueLocations((EXTRACTED_AT,))
 
 
 class SegmentTimes(NamedTuple):
@@ -73,7 +74,7 @@ def _parse_text(text: pa.Array, now_microseconds: int, changes: Changes) -> pa.A
     if found.null_count:
         if found.null_count > text.null_count:
             misfits = pc.and_(found.is_null(), text.is_valid())
-            changes.note_nulled(_EMITTED_AT_LOCATION, np.flatnonzero(misfits.to_numpy(zero_copy_only=False)))
+            changes.note_nulled(_TIME_LOCATION, np.flatnonzero(misfits.to_numpy(zero_copy_only=False)))
         found = pc.fill_null(found, pa.scalar(now_microseconds, INSTANT))
     return found
 
@@ -84,7 +85,7 @@ def _convert_milliseconds(milliseconds: pa.Array, now_microseconds: int, changes
     values = milliseconds.to_numpy()
     fits = (values >= _EARLIEST_MILLISECONDS) & (values < _LATEST_MILLISECONDS)
     if not fits.all():
-        changes.note_nulled(_EMITTED_AT_LOCATION, np.flatnonzero(~fits))
+        changes.note_nulled(_TIME_LOCATION, np.flatnonzero(~fits))
         values = np.where(fits, values, now_microseconds / 1000)
     microseconds = np.rint(values * 1000).astype(np.int64)
     return _integer_array(microseconds, INSTANT)

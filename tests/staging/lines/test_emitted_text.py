@@ -32,8 +32,8 @@ def _line(number: int, **more: Any) -> bytes:
         ),
         ({}, _NOW, []),
         ({"time_extracted": None}, _NOW, []),
-        ({"time_extracted": "soon"}, _NOW, ["emitted_at"]),
-        ({"time_extracted": ""}, _NOW, ["emitted_at"]),
+        ({"time_extracted": "soon"}, _NOW, ["_airbyte_extracted_at"]),
+        ({"time_extracted": ""}, _NOW, ["_airbyte_extracted_at"]),
         ({"version": 1763848950123}, _NOW, []),
     ],
 )

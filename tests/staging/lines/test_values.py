@@ -160,7 +160,7 @@ def test_a_record_that_does_not_say_when_gets_now_and_a_note(rest: str) -> None:
     parsed = parse(_planned(STRING), record('{"id":1}', rest=rest))
     now = dt.datetime.fromtimestamp(EMITTED_AT / 1000 + 5, UTC)
     assert parsed.batch.column("_airbyte_extracted_at").to_pylist() == [now]
-    assert _changes(parsed) == [_nulled("emitted_at")]
+    assert _changes(parsed) == [_nulled("_airbyte_extracted_at")]
 
 
 def test_a_column_of_whole_numbers_takes_every_spelling_of_one() -> None:

@@ -59,6 +59,19 @@ def test_a_bad_time_of_emission_and_what_the_source_nulled_are_not_ours(stream_i
     assert _nulled(stream_input(_ORDERS), *lines) == {"id": 1}
 
 
+def test_a_bad_time_of_emission_is_no_value_of_a_field_with_that_name(stream_input: Inputs) -> None:
+    planned = plan({"emitted_at": _NUMBER}, name="orders")
+    lines = (
+        _order('{"emitted_at":1}', ""),
+        _order('{"emitted_at":2}', ',"emitted_at":1e300'),
+        _order('{"emitted_at":"x"}'),
+    )
+    assert _nulled(stream_input(planned), *lines) == {"emitted_at": 1}
+    parsed = parse(planned, *lines)
+    fields = [[each["field"] for each in row["changes"]] for row in parsed.batch.column("_airbyte_meta").to_pylist()]
+    assert fields == [["_airbyte_extracted_at"], ["_airbyte_extracted_at"], ["emitted_at"]]
+
+
 def test_rejected_rows_have_no_values_in_the_table(stream_input: Inputs) -> None:
     users = plan({"id": {"type": "integer"}, "age": _NUMBER}, write=WriteMode.APPEND_DEDUP, key=[("id",)])
     lines = [record('{"id":"none","age":"old"}'), record('{"id":1,"age":"young"}')]
