@@ -258,6 +258,7 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     - `sdc` are the names of the SDC columns that the table has.
     - A stream of a relay has the form of the records that its rows become again.
     - With transforms, `before_transforms` are the columns in which its records are parsed.
+    - `undeclared_marks` are fields that mark deleted rows and that the source does not declare. They do not land.
     """
 
     all: tuple[Column, ...]
@@ -270,6 +271,7 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     sdc: tuple[str, ...] = ()
     record_form: RecordForm | None = None
     before_transforms: "Columns | None" = None
+    undeclared_marks: tuple[Column, ...] = ()
 
     @property
     def as_parsed(self) -> "Columns":
@@ -289,9 +291,9 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def parsed_columns(self) -> tuple[Column, ...]:
         """The top-level fields of a record that are parsed."""
-        if self.shaping_plan is not None:
-            return self.shaping_plan.parsed_columns
-        return tuple(column for column in self.all if not column.is_nested)
+        plan = self.shaping_plan
+        landing = (c for c in self.all if not c.is_nested) if plan is None else plan.parsed_columns
+        return (*landing, *self.undeclared_marks)
 
     @property
     def skipped_fields(self) -> frozenset[str]:
@@ -311,11 +313,9 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
         return next((column for column in found if not column.type.depth), None)
 
     @cached_property
-    def deletion_column(self) -> Column | None:
-        """The column that marks deleted rows."""
-        return next(
-            (column for column in self.all if len(column.path) == 1 and column.path[0] in DELETION_FIELDS), None
-        )
+    def deletion_columns(self) -> tuple[Column, ...]:
+        """The columns that mark deleted rows."""
+        return tuple(column for column in self.all if len(column.path) == 1 and column.path[0] in DELETION_FIELDS)
 
     @cached_property
     def nested(self) -> tuple[Column, ...]:

@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import FieldPath, PlannedStream, RelayTarget, WriteMode
+from dagster_airbyte_proto.model import DEDUPLICATING, FieldPath, PlannedStream, RelayTarget, WriteMode
 from dagster_airbyte_proto.schema.columns import (
+    DELETION_FIELDS,
     METADATA,
     SDC,
     SDC_DELETED_AT,
@@ -86,7 +87,9 @@ def table_columns(planned: PlannedStream) -> Columns:
                 "plan the keys", f"{'.'.join(path)} is {what}, which cannot be a key", stream=str(planned.id)
             )
     shaped_columns = apply_shaping(Columns((*top, *nested), keys, planned.cursor, is_schemaless=is_schemaless), planned)
-    return _with_sdc(shaped_columns) if planned.sdc_columns else shaped_columns
+    made = _with_sdc(shaped_columns) if planned.sdc_columns else shaped_columns
+    removes_rows = planned.write in DEDUPLICATING and not planned.keeps_deleted
+    return _with_undeclared_marks(made, properties) if removes_rows and not is_schemaless else made
 
 
 def _comment(schema: Any, source: str, name: str) -> str:
@@ -149,6 +152,17 @@ def _with_sdc(columns: Columns) -> Columns:
     """Adds the SDC columns whose names no other column has."""
     taken = {case_folded(column.name) for column in columns.all}
     return msgspec.structs.replace(columns, sdc=tuple(name for name in SDC.names if case_folded(name) not in taken))
+
+
+def _with_undeclared_marks(columns: Columns, declared: Iterable[str]) -> Columns:
+    """Adds the fields that mark deleted rows where the schema lacks them: taps send `_sdc_deleted_at` undeclared."""
+    missing = sorted(set(DELETION_FIELDS).difference(declared))
+    taken = (column.name for column in (*columns.all, *columns.parsed_columns))
+    names = unique_names(((field, field) for field in missing), taken=taken)
+    # As text, which takes any value: Arrow's parser reads it at no cost where no record has the field.
+    text = ValueType(ValueKind.STRING)
+    marks = tuple(Column(name, (field,), text) for name, field in zip(names, missing, strict=True))
+    return msgspec.structs.replace(columns, undeclared_marks=marks)
 
 
 def _check_declared(planned: PlannedStream, root: Schema, path: FieldPath, doing: str) -> None:

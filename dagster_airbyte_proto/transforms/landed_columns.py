@@ -137,8 +137,7 @@ class _Landed:
         needed = [(self._before[name], "part of the primary key") for name in given.keys]
         if given.cursor_column is not None:
             needed.append((given.cursor_column, "the cursor"))
-        if given.deletion_column is not None:
-            needed.append((given.deletion_column, "the mark of deleted rows"))
+        needed += [(column, "the mark of deleted rows") for column in given.deletion_columns]
         for column, role in needed:
             if column.path not in by_path:
                 self._refuse(

@@ -29,6 +29,7 @@ from dagster_airbyte_proto.staging.lines.record_parser import parse_by_record
 from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
 from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations, count_nulled, true_positions
 from dagster_airbyte_proto.staging.rows.coercion import coerce
+from dagster_airbyte_proto.staging.rows.deletions import deletion_mask
 from dagster_airbyte_proto.staging.rows.faulty_values import wire_array_around_faults
 from dagster_airbyte_proto.staging.rows.metadata import (
     RawIdGenerator,
@@ -181,6 +182,9 @@ class SegmentParser:
         for column in self._columns.nested:
             arrays[column.name] = self._nested_key_array(column, arrays, wire)
         self._note_rounded_keys(arrays, wire.changes)
+        deletions = deletion_mask(
+            self._columns, arrays, wire.changes
+        )  # Of values as they came, not as they are shaped.
         is_wanted = None
         if self._shaper is not None:
             arrays, is_wanted = self._shaper.shape_rows(arrays)
@@ -203,7 +207,7 @@ class SegmentParser:
             ],
             schema=self._columns.schema,
         )
-        deletions, has_key = self._deletions(batch, wire.changes), self._reject_unusable_keys(batch, wire, misfits)
+        has_key = self._reject_unusable_keys(batch, wire, misfits)
         filtered_out = None if is_wanted is None else self._filtered_out_mask(is_wanted, deletions)
         if has_key is not None:
             batch, deletions = batch.filter(has_key), _filter_mask(deletions, has_key)
@@ -239,16 +243,6 @@ class SegmentParser:
         for row, raw in wire.key_texts.get(column.name, {}).items():
             raws[row] = raw
         return coerce(column, wire_array(column, raws, wire.changes), wire.changes)
-
-    def _deletions(self, batch: pa.RecordBatch, changes: Changes) -> pa.BooleanArray | None:
-        """Returns a mask of the deletions: rows with a value in the column, also one that did not fit the column."""
-        column = self._columns.deletion_column
-        if column is None:
-            return None
-        is_deletion = batch.column(column.name).is_valid()
-        if misfits := changes.rows_nulled(column.path[0]):
-            is_deletion = pc.or_(is_deletion, _mask_of_rows(misfits, batch.num_rows))
-        return is_deletion if is_deletion.true_count else None
 
     def _note_rounded_keys(self, arrays: Mapping[str, pa.Array], changes: Changes) -> None:
         """Notes the numbers of keys that are so large that a double stands for several whole numbers."""

@@ -160,8 +160,8 @@ class StreamProfiles:
         """The rules by which the stream's table is evolved. Raises ConfigError for a `formerly` hint that cannot be
         followed."""
         ordering = [column.name for column in columns.all if column.path == planned.cursor[:1]]
-        if planned.keeps_deleted and columns.deletion_column is not None:
-            ordering.append(columns.deletion_column.name)
+        if planned.keeps_deleted:
+            ordering += [column.name for column in columns.deletion_columns]
         return EvolutionRules(
             policy=planned.schema_policy,
             own_columns=(*columns.metadata.names, SLICE_COLUMN, *(column.name for column in columns.nested)),
