@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dagster_airbyte_proto.loads.column_ids import POSITION_DELETES
 from dagster_airbyte_proto.loads.load import HighWaterMark
@@ -54,7 +55,7 @@ class KeyResolution(NamedTuple):
     """The rows that must be deleted with a cut.
 
     `losers` are position deletes, sorted as Iceberg requires. `keys` has the key columns under their own names, each
-    key once. `deleted` is the number of keys whose newest row is a deletion.
+    key once, and as it may be written otherwise. `deleted` is the number of keys whose newest row is a deletion.
     """
 
     losers: pa.Table
@@ -87,8 +88,18 @@ def resolve_keys(rankings: Sequence[Ranking], keys: StagedKeys, late_rows: LateR
     deleting = np.setdiff1d(_deletion_rows(rankings), losing, assume_unique=True)
     leaving = losing if keys.planned.keeps_deleted else np.union1d(losing, deleting)
     losers = _position_deletes(rankings, leaving) if len(leaving) else POSITION_DELETES.empty_table()
-    remaining = remaining.rename_columns(list(keys.columns.keys))
+    remaining = _with_negative_zeros(remaining.rename_columns(list(keys.columns.keys)))
     return KeyResolution(losers, remaining, len(deleting), late_rows.high_water_mark)
+
+
+def _with_negative_zeros(keys: pa.Table) -> pa.Table:
+    """Adds each key of 0.0 as -0.0 too: rows may have either, and Iceberg's equality deletes tell them apart."""
+    for place, name in enumerate(keys.column_names):
+        if pa.types.is_floating(keys.schema.field(name).type):
+            zeros = keys.filter(pc.equal(keys.column(name), 0.0))
+            negative = zeros.set_column(place, keys.schema.field(name), pc.negate(zeros.column(name)))
+            keys = pa.concat_tables([keys, negative]) if zeros.num_rows else keys
+    return keys
 
 
 def _deletion_rows(rankings: Sequence[Ranking]) -> RowNumbers:

@@ -78,11 +78,18 @@ class Ranking(NamedTuple):
 
 
 def ranking_columns(rows: pa.RecordBatch | pa.Table, columns: Columns) -> pa.Table:
-    """Returns the key and order columns of rows."""
-    table_columns = {name: rows.column(key) for name, key in zip(key_names(columns), columns.keys, strict=True)}
+    """Returns the key and order columns of rows. Keys are equal by value: those of 0.0 and -0.0 are 0.0."""
+    table_columns = {
+        name: _without_negative_zeros(rows.column(key))
+        for name, key in zip(key_names(columns), columns.keys, strict=True)
+    }
     table_columns.update(_cursor_columns(rows, columns))
     table_columns[EMITTED] = rows.column(EXTRACTED_AT)
     return pa.table(table_columns)
+
+
+def _without_negative_zeros(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    return pc.add(keys, pa.scalar(0.0, keys.type)) if pa.types.is_floating(keys.type) else keys
 
 
 def key_names(columns: Columns) -> list[str]:

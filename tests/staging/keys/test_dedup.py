@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +15,8 @@ from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, Shaping, WriteMode
 from dagster_airbyte_proto.staging.rows.shaping import FILTERED
 from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
-from tests.staging.conftest import SHAPE, plan, record, rows_of
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
+from tests.staging.conftest import SHAPE, landed, plan, record, rows_of
 
 _PROPERTIES = {
     "id": {"type": "integer"},
@@ -93,6 +95,22 @@ def test_null_is_a_value_in_a_key_of_several_parts(stream_input: Inputs) -> None
     part = _cut(stream_input, [(row, 1) for row in rows], [("id",), ("part",)])
     assert _numbers(part) == [1, 2, 3]
     assert len(_keys(part)) == 3
+
+
+@pytest.mark.parametrize(("first", "second"), [("0.0", "-0.0"), ("-0.0", "0")])
+def test_zeros_of_either_sign_are_one_key(tmp_path: Path, first: str, second: str) -> None:
+    number = {"type": "number"}
+    properties = {"k": number, "m": number, "at": {"type": "integer"}}
+    planned = plan(properties, write=WriteMode.APPEND_DEDUP, key=[("k",), ("m",)], cursor=("at",))
+    rows = [record(f'{{"k":{zero},"m":{zero},"at":{at}}}') for zero, at in ((first, 2), (second, 3), (first, 1))]
+    one = landed(FolderTables(tmp_path / "one"), planned, [rows])
+    assert (one[0].duplicates, rows_of(one[0])[0]["at"]) == (2, 3)
+    keys = {(str(row["k"]), str(row["m"])) for row in _keys(one[0])}
+    assert keys == {(k, m) for k in ("0.0", "-0.0") for m in ("0.0", "-0.0")}
+    tables = FolderTables(tmp_path / "three")
+    assert [part.duplicates for part in landed(tables, planned, [[row] for row in rows])] == [0, 0, 1]
+    [row] = tables.rows(planned.table).to_pylist()
+    assert (row["at"], str(row["k"])) == (3, str(float(second)))
 
 
 def test_a_key_inside_an_object_finds_its_duplicates(stream_input: Inputs) -> None:

@@ -4,7 +4,7 @@ Each key gets a number. It is that of its first column's value among the distinc
 column, that of the pair of the number so far and the value. A row whose number is none of the keys' drops out, so a
 further column is looked at only in the rows that are left.
 
-Values are equal as Iceberg's equality deletes have them: null equals null, and NaN equals NaN.
+Values are equal as Iceberg's equality deletes have them: null equals null, and NaN equals NaN. But 0.0 equals -0.0 too.
 """
 
 from collections.abc import Sequence
@@ -82,8 +82,9 @@ def _paired(numbers: pa.Array, found: pa.Array, width: int) -> pa.Array:
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
-    """Returns the values in one array, plain ones where they are encoded as a dictionary."""
+    """Returns the values in one array, plain ones where they are encoded as a dictionary, and 0.0 for -0.0."""
     joined = column.combine_chunks()
     if isinstance(joined, pa.ChunkedArray):
         joined = pa.concat_arrays(joined.chunks) if joined.num_chunks else pa.array([], column.type)
-    return joined.dictionary_decode() if isinstance(joined, pa.DictionaryArray) else joined
+    plain = joined.dictionary_decode() if isinstance(joined, pa.DictionaryArray) else joined
+    return pc.add(plain, pa.scalar(0.0, plain.type)) if pa.types.is_floating(plain.type) else plain

@@ -42,6 +42,11 @@ def _found(keys: pa.Array, rows: pa.Array) -> list[int]:
     return [int(row) for row in KeySearch(pa.table({"k": keys})).rows([pa.chunked_array([rows])], len(rows))]
 
 
+def test_zeros_of_either_sign_are_equal() -> None:
+    assert _found(pa.array([0.0, None]), pa.array([-0.0, 1.0, 0.0, None])) == [0, 2, 3]
+    assert _found(pa.array([-0.0, 0.0, float("nan")]), pa.array([0.0, float("nan")], pa.float32())) == [0, 1]
+
+
 def test_older_types_are_widened_and_values_that_do_not_fit_are_an_error() -> None:
     assert _found(pa.array([1, 1 << 40], pa.int64()), pa.array([1, 2], pa.int32())) == [0]
     assert _found(pa.array([0.5], pa.float64()), pa.array([0.5, 1], pa.float32())) == [0]
