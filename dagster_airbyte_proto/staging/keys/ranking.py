@@ -1,14 +1,16 @@
-"""Ranks rows of the same key: the newest row by cursor, then by time of emission, then by arrival.
+r"""Ranks rows of the same key: the newest row by cursor, then by time of emission, then by arrival.
 
 - The ranking uses a small table of keys and order columns, never whole rows.
 - A cursor that is null, or could not be read, is older than any other.
-- A cursor inside an object, or of no single type, is compared as JSON: numbers before text.
+- A cursor inside an object, or of no single type, is compared as JSON: numbers before text. Strings are compared as
+  they read, without quotes and escapes: these would put `"a b"` before `"a"`, and `"\u0062"` too.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +26,8 @@ NO_ROWS: Final[RowNumbers] = np.empty(0, np.int64)
 _NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _LONG_INTEGER = re.compile(rb"-?\d{16,38}")
 _CURSOR = "cursor"
+_OLD_MARK_VALUES = 4
+_STRINGS, _STRING = msgspec.json.Decoder(list[str]), msgspec.json.Decoder(str)
 
 
 class RowsInOneFile(NamedTuple):
@@ -150,17 +154,45 @@ def _cursor_columns(batch: pa.RecordBatch, columns: Columns) -> dict[str, pa.Arr
         int(raw) if number is not None and abs(number) >= 2**53 and _LONG_INTEGER.fullmatch(raw) else None
         for raw, number in zip(raws, numbers, strict=True)
     ]
-    texts = [
-        raw.decode() if number is None and raw != b"null" and raw else None
-        for raw, number in zip(raws, numbers, strict=True)
-    ]
-    rank = [
-        0 if text is None and number is None else 1 if text is None else 2
-        for text, number in zip(texts, numbers, strict=True)
-    ]
+    texts = _texts(
+        [b"" if number is not None or raw == b"null" else raw for raw, number in zip(raws, numbers, strict=True)]
+    )
+    # Text first: a row without any is older, as null is older than any value.
     return {
-        f"{_CURSOR}_rank": pa.array(rank, pa.int8()),
+        f"{_CURSOR}_text": pa.array(texts, pa.string()),
         f"{_CURSOR}_number": pa.array(numbers, pa.float64()),
         f"{_CURSOR}_whole": pa.array(whole, pa.decimal128(38, 0)),
-        f"{_CURSOR}_text": pa.array(texts, pa.string()),
     }
+
+
+def mark_of_json(values: Sequence[str | None]) -> tuple[str | None, ...] | None:
+    """Returns the values of a high-water mark of a JSON cursor from before strings were compared as they read: a rank,
+    a number, a whole number, and JSON text.
+
+    Of a string it is a value above all that were not above the mark, as `"a b"` was not above `"a"`. None if there is
+    none.
+    """
+    if len(values) != _OLD_MARK_VALUES:
+        return None
+    _, number, whole, text = values
+    if text is None:
+        return None, number, whole
+    [read] = _texts([text.encode()])
+    return None if read is None or not text.startswith('"') else (f'{read}"', number, whole)
+
+
+def _texts(raws: Sequence[bytes]) -> list[str | None]:
+    """Returns JSON texts, those of strings without quotes and escapes. A missing one is null."""
+    strings = [raw for raw in raws if raw.startswith(b'"')]
+    try:
+        decoded: Iterator[str] = iter(_STRINGS.decode(b"[%b]" % b",".join(strings)))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        decoded = map(_text, strings)
+    return [next(decoded) if raw.startswith(b'"') else raw.decode() or None for raw in raws]
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return _STRING.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # Half a surrogate pair, which is no text.
+        return raw.decode()

@@ -30,6 +30,7 @@ from dagster_airbyte_proto.staging.keys.ranking import (
     RowNumbers,
     key_names,
     losing_rows,
+    mark_of_json,
     order_names,
     ranking_columns,
     remaining_rows,
@@ -90,15 +91,12 @@ class LateRowLookup:
     def _greatest_in_table(self, tables: SupportsKeyLookup, freshness: Freshness, rows: pa.Table) -> _Greatest | None:
         """Returns the greatest values in the table. None if all of its rows would have to be read for them."""
         names, high_water_mark = order_names(rows), freshness.high_water_mark
-        if (
-            high_water_mark is not None
-            and high_water_mark.cursor == self._columns.cursor
-            and len(high_water_mark.values) == len(names)
-        ):
-            with suppress(pa.ArrowInvalid):  # The column had another type at that time.
-                cursor = {
-                    name: _from_text(text, rows, name) for name, text in zip(names, high_water_mark.values, strict=True)
-                }
+        if high_water_mark is not None and high_water_mark.cursor == self._columns.cursor:
+            values = high_water_mark.values
+            if len(names) > 1 and len(values) != len(names):
+                values = mark_of_json(values) or ()
+            with suppress(pa.ArrowInvalid, ValueError):  # The column had another type at that time.
+                cursor = {name: _from_text(text, rows, name) for name, text in zip(names, values, strict=True)}
                 return _Greatest(cursor, _from_text(high_water_mark.emitted_at, rows, EMITTED))
         if len(names) > 1:
             return None

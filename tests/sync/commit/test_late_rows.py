@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.loads.load import StagedRows
-from dagster_airbyte_proto.loads.table import KeyQuery
+from dagster_airbyte_proto.loads.table import Freshness, KeyQuery
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, TableName, WriteMode
 from dagster_airbyte_proto.tables.writer import TableWriter
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
@@ -162,3 +163,50 @@ def test_what_others_brought_into_the_table_is_looked_at_too(tmp_path: Path) -> 
     land(tables, planned, [[Told(2, "a", 8), Told(3, "a", 1)], [Told(3, "a", 0)]], "later")
     rows = {(row["id"], row["at"]) for row in tables.rows(TableName("shop", "users")).to_pylist()}
     assert rows == {(1, 1), (2, 9), (3, 1)}
+
+
+def _any(number: int, text: str, n: int) -> bytes:
+    return record(f'{{"id":{number},"part":"a","any":{text},"n":{n}}}', rest=f',"emitted_at":{n}')
+
+
+def test_strings_of_a_cursor_without_a_single_type_are_compared_as_they_read(tmp_path: Path) -> None:
+    loads = [
+        [_any(1, '"2024-01-01 10:00"', 0), _any(2, '"\\u0062"', 1)],
+        [_any(1, '"2024-01-01"', 2), _any(2, '"a"', 3)],
+    ]
+    tables = FolderTables(tmp_path)
+    parts = landed(tables, keyed(("any",)), loads)
+    assert ([part.duplicates for part in parts], stands(tables)) == ([0, 2], [0, 1])
+
+
+class _MarkedBefore(_Asked):
+    """Has a high-water mark from before strings were compared as they read."""
+
+    mark: tuple[str | None, ...] = ()
+
+    def freshness(self, name: TableName, branch: str | None = None) -> Freshness:
+        found = super().freshness(name, branch)
+        if found.high_water_mark is None or not self.mark:
+            return found
+        mark = msgspec.structs.replace(found.high_water_mark, values=self.mark)
+        return found._replace(high_water_mark=mark)
+
+
+@pytest.mark.parametrize(
+    ("mark", "first", "second", "asked", "left"),
+    [
+        # `"a b"` was below `"a"`, so the mark says nothing of it.
+        (("2", None, None, '"a"'), ['"a b"', '"a"'], ['"a a"', '"b"'], [1], [0, 3]),
+        (("1", "5.0", None, None), ["5", "4"], ["4.5", "6"], [1], [0, 3]),
+        (("0", None, None, None), ["null", "null"], ["0", '""'], [], [2, 3]),
+        (("2", None, None, "true"), ["true", '"z"'], ['"s"', '"zz"'], [2], [0, 3]),
+    ],
+)
+def test_a_mark_from_before_is_above_what_it_was_above(
+    tmp_path: Path, mark: tuple[str | None, ...], first: list[str], second: list[str], asked: list[int], left: list[int]
+) -> None:
+    tables = _MarkedBefore(tmp_path)
+    landed(tables, keyed(("any",)), [[_any(each, text, each) for each, text in enumerate(first)]], "before")
+    tables.mark = mark
+    landed(tables, keyed(("any",)), [[_any(each, text, each + 2) for each, text in enumerate(second)]])
+    assert (tables.asked, stands(tables)) == (asked, left)
