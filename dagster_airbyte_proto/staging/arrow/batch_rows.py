@@ -7,6 +7,7 @@
   not fit cost a few casts more.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,8 @@ from dagster_airbyte_proto.staging.rows.times import floor_to_microseconds, null
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _TIMES = (ValueKind.DATE, ValueKind.TIMESTAMP, ValueKind.LOCAL_TIMESTAMP)
+_ZERO_ZONES = (None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00")
+_WIDE_DECIMAL = pa.decimal256(76, 28)
 _NUMBERS = (ValueKind.INTEGER, ValueKind.BIG_INTEGER, ValueKind.NUMBER, ValueKind.DECIMAL)
 
 
@@ -117,24 +120,43 @@ _CLAIMS: dict[ValueKind, Callable[[pa.DataType], bool]] = {
     ValueKind.DATE: pa.types.is_date,
     ValueKind.TIME: pa.types.is_time,
     ValueKind.TIMESTAMP: pa.types.is_timestamp,
-    ValueKind.LOCAL_TIMESTAMP: pa.types.is_timestamp,
+    ValueKind.LOCAL_TIMESTAMP: lambda given: pa.types.is_timestamp(given) and given.tz in _ZERO_ZONES,
 }
 
 
 def _cast_of(kind: ValueType, given: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     target = kind.table_type
     if kind.kind is ValueKind.DECIMAL and pa.types.is_decimal(given) and given.scale > DECIMAL_SCALE:
-        return lambda array: pc.round(array, DECIMAL_SCALE, "half_to_even").cast(target, safe=False)
+        # Not an unsafe cast: that makes other digits of a number that is too large.
+        return lambda array: pc.round(array, DECIMAL_SCALE, "half_to_even").cast(target)
     if kind.kind is ValueKind.TIME:  # By way of microseconds: tables keep no more digits of a time.
         return lambda array: array.cast(pa.time64("us"), safe=False).cast(target)
     if kind.kind in _TIMES and pa.types.is_timestamp(given) and given.unit == "ns":
         return lambda array: floor_to_microseconds(array, given.tz).values.cast(target)
+    if kind.kind is ValueKind.DECIMAL and pa.types.is_floating(given):
+        return _decimals_of_floats
     if kind.kind in (ValueKind.INTEGER, ValueKind.BIG_INTEGER) and pa.types.is_floating(given):
-        # Fractions first: where every value has one, halving would end at single values.
-        return lambda array: pc.if_else(pc.equal(array, pc.floor(array)), array, pa.scalar(None, given)).cast(target)
+        # Fractions first: where every value has one, halving would end at single values. A large number by its text, as
+        # in JSON: Arrow makes 10000000000000000905969664 of 1e25.
+        by_way_of = pa.string() if kind.kind is ValueKind.BIG_INTEGER else given
+        return lambda array: _without_fractions(array).cast(by_way_of).cast(target)
     if kind.kind is ValueKind.NUMBER:  # An integer beyond 2**53 becomes the nearest double, as in JSON.
         return lambda array: array.cast(target, safe=False)
     return lambda array: array.cast(target)
+
+
+def _without_fractions(array: pa.Array) -> pa.Array:
+    return pc.if_else(pc.equal(array, pc.floor(array)), array, pa.scalar(None, array.type))
+
+
+def _decimals_of_floats(array: pa.Array) -> pa.Array:
+    """Returns floats as decimals by their text, as they would come in JSON: with the fewest digits that tell them."""
+    size = pc.abs(array.cast(pa.float64()))
+    text = pc.if_else(pc.less(size, 1e29), array.cast(pa.string()), pa.scalar(None, pa.string()))
+    # From 1e-10 on, no digit of a float is beyond the 28th behind the point.
+    text = pc.if_else(pc.less(size, 1e-10), "0", text)
+    rounded = pc.round(text.cast(_WIDE_DECIMAL), DECIMAL_SCALE, "half_to_even")
+    return rounded.cast(pa.decimal128(38, DECIMAL_SCALE))
 
 
 def _cast(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> pa.Array:
@@ -163,6 +185,9 @@ def _note_cut(array: pa.Array, values: pa.Array, locations: ValueLocations, chan
     if pa.types.is_decimal(given) and pa.types.is_decimal(values.type) and given.scale > DECIMAL_SCALE:
         back = values.cast(pa.decimal256(76, given.scale))
         is_cut = pc.not_equal(back, array.cast(pa.decimal256(76, given.scale)))
+    elif pa.types.is_floating(given) and pa.types.is_decimal(values.type):
+        back = values.cast(pa.string()).cast(given).cast(pa.float64())  # Arrow does not compare floats of 16 bits.
+        is_cut = pc.not_equal(back, array.cast(pa.float64()))
     elif (pa.types.is_timestamp(given) or pa.types.is_time64(given)) and given.unit == "ns":
         nanoseconds = array.view(pa.int64())
         whole = pc.multiply(pc.divide(nanoseconds, 1000), 1000)
@@ -201,4 +226,16 @@ def _checked_text(scalar: Any) -> str:
 
 
 def _encoded(scalar: Any) -> str:
-    return _ENCODER.encode(scalar.as_py(maps_as_pydicts="strict")).decode()
+    value = scalar.as_py(maps_as_pydicts="strict")
+    text = _ENCODER.encode(value).decode()
+    if "null" in text and _has_non_finite(value):
+        raise ValueError("NaN and infinities are no JSON, and are encoded as null")
+    return text
+
+
+def _has_non_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_has_non_finite, value.values()))
+    return isinstance(value, list) and any(map(_has_non_finite, value))

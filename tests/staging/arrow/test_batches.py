@@ -100,7 +100,35 @@ _CUT = ("v", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
             None,
             [(Decimal("1.25"), []), (Decimal("0.123456789"), [_CUT])],
         ),
+        (
+            pa.array([Decimal(10**35), Decimal("1.5")], pa.decimal256(76, 38)),
+            pa.decimal128(38, 9),
+            [(None, [_TOO_LARGE]), (Decimal("1.5"), [])],
+        ),
         (pa.array([3_000_000], pa.date32()), pa.date32(), [(None, [_TOO_LARGE])]),
+        (
+            pa.array([0.12345678901234, 1e-12, 5e-324, 123456789012.345, 1e25, -0.1, 1e29, float("inf"), None]),
+            pa.decimal128(38, 9),
+            [
+                (Decimal("0.123456789"), [_CUT]),
+                (Decimal(0), [_CUT]),
+                (Decimal(0), [_CUT]),
+                (Decimal("123456789012.345"), []),
+                (Decimal(10**25), []),
+                (Decimal("-0.1"), []),
+                (None, [_MISFIT]),
+                (None, [_MISFIT]),
+                (None, []),
+            ],
+        ),
+        (pa.array([0.1, 2.5], pa.float32()), pa.decimal128(38, 9), [(Decimal("0.1"), []), (Decimal("2.5"), [])]),
+        (
+            pa.array([1e25, -3.0, 0.5, 1e38, float("nan")]),
+            pa.decimal128(38, 0),
+            [(Decimal(10**25), []), (Decimal(-3), []), (None, [_MISFIT]), (None, [_MISFIT]), (None, [_MISFIT])],
+        ),
+        (pa.array([0, None], pa.timestamp("us", "Europe/Vienna")), pa.timestamp("us"), [(None, [_MISFIT]), (None, [])]),
+        (pa.array([0], pa.timestamp("us", "UTC")), pa.timestamp("us"), [(_EPOCH, [])]),
     ],
 )
 def test_a_value_that_does_not_fit_is_null_with_an_entry(
@@ -119,6 +147,13 @@ def test_a_value_that_does_not_fit_is_null_with_an_entry(
 def test_a_value_that_python_cannot_hold_is_null_in_json_alone(bad: pa.Array, tmp_path: Path) -> None:
     array = pa.StructArray.from_arrays([pa.concat_arrays([bad, pa.nulls(1, bad.type)])], ["at"])
     assert one_column(tmp_path, array) == [(None, [_MISFIT]), ('{"at":null}', [])]
+
+
+def test_a_number_that_json_has_not_makes_its_value_null(tmp_path: Path) -> None:
+    nan, null = {"a": [{"b": float("nan")}]}, {"a": [{"b": None}]}
+    assert one_column(tmp_path, pa.array([nan, null])) == [(None, [_MISFIT]), ('{"a":[{"b":null}]}', [])]
+    maps = pa.array([[("k", float("-inf"))], [("null", 1.0)]], pa.map_(pa.string(), pa.float64()))
+    assert one_column(tmp_path, maps) == [(None, [_MISFIT]), ('{"null":1.0}', [])]
 
 
 @pytest.mark.parametrize(
