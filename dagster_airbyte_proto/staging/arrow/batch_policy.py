@@ -23,6 +23,7 @@ from pyarrow import types
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.protocols.rapidbyte.changes import DELETE, DELETED_AT, OPERATION
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import SourcePolicies
+from dagster_airbyte_proto.staging.arrow.typed_text import TEXT_FORMS
 
 NEW, REMOVED, NULLABILITY, TYPE = "new_column", "removed_column", "nullability_change", "type_change"
 DIFFERENCES: Mapping[str, str] = MappingProxyType(
@@ -75,7 +76,7 @@ _MATCHES: Mapping[str, Callable[[pa.DataType], bool]] = MappingProxyType(
         "TimestampMillis": _is_timestamp("ms"),
         "TimestampMicros": _is_timestamp("us"),
         "TimestampNanos": _is_timestamp("ns"),
-        "Decimal128": types.is_decimal,
+        "Decimal128": lambda kind: types.is_decimal(kind) or _is_text(kind),
     }
 )
 
@@ -137,12 +138,23 @@ class BatchPolicy:
             for name in differences.get(TYPE, ()):
                 # Not nulls of its own type: a value that is there and does not fit has an entry in the row's changes.
                 batch = batch.set_column(batch.schema.names.index(name), name, _unfit(batch.column(name)))
+        batch = self._with_typed_text(batch)
         if not (self._sends_changes and OPERATION in batch.schema.names):
             return batch
         operations = batch.column(OPERATION)
         if self._is_operation(OPERATION):
             batch = batch.drop_columns([OPERATION])
         return _with_deletions(batch, operations)
+
+    def _with_typed_text(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the batch with the text of JSON and of decimals marked as what it stands for."""
+        for at, name in enumerate(batch.schema.names):
+            form = TEXT_FORMS.get(str(self._columns.get(name, {}).get("data_type")))
+            if form is not None and not isinstance(batch.column(at), pa.ExtensionArray):
+                text = _decoded(batch.column(at))
+                if types.is_string(text.type):
+                    batch = batch.set_column(at, name, pa.ExtensionArray.from_storage(form, text))
+        return batch
 
     def _deleted_rows(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
         """Returns which rows are deleted, of which a source may know the key alone. None where no row can be."""
@@ -196,7 +208,7 @@ def _has_null(array: pa.Array, deleted: pa.BooleanArray | None) -> bool:
 
 
 def _decoded(operations: pa.Array) -> pa.Array:
-    """The words on the rows, each written out: Arrow has few functions for dictionaries and views."""
+    """The texts of the rows, each written out: Arrow has few functions for dictionaries and views."""
     if types.is_dictionary(operations.type):
         operations = operations.dictionary_decode()
     return operations.cast(pa.string()) if _is_text(operations.type) else operations

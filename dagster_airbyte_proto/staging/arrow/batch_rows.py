@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.arrow_schema import is_bytes, is_list
 from dagster_airbyte_proto.schema.columns import DECIMAL_SCALE, Columns, ValueKind, ValueType, null_array
+from dagster_airbyte_proto.staging.arrow.typed_text import DecimalText, decimals_of_text
 from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
 from dagster_airbyte_proto.staging.rows.changes import (
     SIZE_LIMITATION,
@@ -59,7 +60,9 @@ def _convert(kind: ValueType, array: pa.Array, locations: ValueLocations, change
         return pa.nulls(len(array), pa.string()) if kind.is_json_text else null_array(len(array), kind.table_type)
     if kind.is_json_text:
         return _json_texts(array, locations, changes)
-    if isinstance(array, pa.ExtensionArray):
+    if isinstance(array.type, DecimalText) and kind.kind in _NUMBERS and not kind.depth:
+        array = decimals_of_text(array.storage, locations, changes)
+    elif isinstance(array, pa.ExtensionArray):
         array = array.storage
     if kind.depth:
         return _lists(kind, array, locations, changes)
@@ -204,7 +207,7 @@ def _none_fit(kind: ValueType, array: pa.Array, locations: ValueLocations, chang
 
 def _json_texts(array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
     """Returns values of a free-form column as JSON text. Text of the type `arrow.json` stays as it is."""
-    to_text: Callable[[pa.Scalar], str] = _checked_text if isinstance(array.type, pa.JsonType) else _encoded
+    to_text: Callable[[pa.Scalar], str | None] = _checked_text if isinstance(array.type, pa.JsonType) else _encoded
     texts: list[str | None] = []
     misfits = []
     for position, scalar in enumerate(array):
@@ -219,10 +222,9 @@ def _json_texts(array: pa.Array, locations: ValueLocations, changes: Changes) ->
     return pa.array(texts, pa.string())
 
 
-def _checked_text(scalar: Any) -> str:
+def _checked_text(scalar: Any) -> str | None:
     text: str = scalar.as_py()
-    msgspec.json.decode(text)
-    return text
+    return None if msgspec.json.decode(text) is None else text
 
 
 def _encoded(scalar: Any) -> str:

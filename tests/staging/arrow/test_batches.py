@@ -13,8 +13,10 @@ import pytest
 
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.model import ObjectsAs, PlannedStream, StreamId, TypeChoices, WriteMode
+from dagster_airbyte_proto.protocols.rapidbyte.stream_context import SchemaEvolution, SourcePolicies
 from dagster_airbyte_proto.schema.arrow_schema import json_schema_of
 from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.arrow.batch_policy import BatchPolicy
 from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
 from tests.staging.conftest import SHAPE, plan, record, rows_of, target_of
 
@@ -80,6 +82,7 @@ def test_values_of_every_type_land_as_they_are(array: pa.Array, values: Sequence
     assert one_column(tmp_path, array) == [(value, []) for value in values]
 
 
+_FAILING = SourcePolicies(SchemaEvolution("fail", "fail", "fail", "fail"))
 _EPOCH = datetime.datetime(1970, 1, 1)
 _MISFIT = ("v", "NULLED", "DESTINATION_TYPECAST_ERROR")
 _TOO_LARGE = ("v", "NULLED", "DESTINATION_FIELD_SIZE_LIMITATION")
@@ -261,6 +264,37 @@ def test_typed_columns_equal_those_of_the_same_records_as_lines(tmp_path: Path) 
     batches = landed(planned, tmp_path / "batches", pa.RecordBatch.from_pylist([values], schema))
     [one], [other] = rows_of(lines), rows_of(batches)
     assert {name: one[name] for name in texts} == {name: other[name] for name in texts}
+
+
+def _from_rapidbyte(folder: Path, data_type: str, declared: pa.Schema, array: pa.Array) -> list[tuple[Any, list[str]]]:
+    """The values that land of a column that a catalog of Rapidbyte has with this type."""
+    planned = planned_for(declared)
+    policy = BatchPolicy("users", [{"name": "v", "data_type": data_type}], _FAILING)
+    part = landed(planned, folder, policy.applied(pa.record_batch([array], ["v"])))
+    return [(row["v"], [each["change"] for each in row["_airbyte_meta"]["changes"]]) for row in rows_of(part)]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_text_of_json_and_of_decimals_is_what_the_catalog_calls_it(tmp_path: Path, kind: pa.DataType) -> None:
+    texts = ['{"a": 1.0}', '"x"', "no json", None, "null"]
+    found = _from_rapidbyte(
+        tmp_path, "Json", pa.schema([("v", pa.map_(pa.string(), pa.string()))]), pa.array(texts, kind)
+    )
+    assert found == [('{"a": 1.0}', []), ('"x"', []), (None, ["NULLED"]), (None, []), (None, [])]
+    texts = ["1.50", "-7", "1e2", "0.12345678901", "9" * 29, "9" * 30, "much", "", None]
+    number = pa.schema([("v", pa.decimal128(38, 9))])
+    assert _from_rapidbyte(tmp_path, "Decimal128", number, pa.array(texts, kind)) == [
+        (Decimal("1.5"), []),
+        (Decimal(-7), []),
+        (Decimal(100), []),
+        (Decimal("0.123456789"), ["TRUNCATED"]),
+        (Decimal("9" * 29), []),
+        *[(None, ["NULLED"])] * 3,
+        (None, []),
+    ]
+    assert _from_rapidbyte(tmp_path, "Utf8", pa.schema([("v", pa.string())]), pa.array(["1.50"], kind)) == [
+        ("1.50", [])
+    ]
 
 
 def test_a_large_batch_is_parsed_in_slices_and_lands_in_order(tmp_path: Path) -> None:
