@@ -290,10 +290,15 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def parsed_columns(self) -> tuple[Column, ...]:
-        """The top-level fields of a record that are parsed."""
-        plan = self.shaping_plan
-        landing = (c for c in self.all if not c.is_nested) if plan is None else plan.parsed_columns
-        return (*landing, *self.undeclared_marks)
+        """The declared top-level fields of a record that are parsed."""
+        if self.shaping_plan is not None:
+            return self.shaping_plan.parsed_columns
+        return tuple(column for column in self.all if not column.is_nested)
+
+    @cached_property
+    def parsed_fields(self) -> tuple[Column, ...]:
+        """All top-level fields of a record that are parsed: those of `parsed_columns`, then `undeclared_marks`."""
+        return (*self.parsed_columns, *self.undeclared_marks)
 
     @property
     def skipped_fields(self) -> frozenset[str]:

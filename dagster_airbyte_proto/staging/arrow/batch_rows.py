@@ -41,7 +41,7 @@ def batch_rows(batch: pa.RecordBatch, columns: Columns) -> WireRows:
     """Returns the rows of a valid batch. Their arrays have the table's types."""
     changes, fields = Changes(), dict(zip(batch.schema.names, batch.columns, strict=True))
     arrays = []
-    for column in columns.parsed_columns:
+    for column in columns.parsed_fields:
         array = fields.pop(column.path[0], None)
         if array is None:
             array = pa.nulls(batch.num_rows)

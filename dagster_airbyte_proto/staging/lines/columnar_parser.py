@@ -62,7 +62,7 @@ class ColumnarParser:
         # came as a single line still has them.
         self._head_members = [record_wire.type, record_wire.stream]
         self._unneeded_members = [] if columns.sdc else [record_wire.version]
-        self._skip_columns([column for column in columns.parsed_columns if column.type.needs_raw_text])
+        self._skip_columns([column for column in columns.parsed_fields if column.type.needs_raw_text])
 
     def _skip_columns(self, raw_columns: list[Column]) -> None:
         """Makes the parser skip these columns."""
@@ -78,7 +78,7 @@ class ColumnarParser:
     @property
     def _parsed(self) -> list[Column]:
         """The columns that Arrow's parser reads."""
-        return [column for column in self._columns.parsed_columns if column not in self._raw_columns]
+        return [column for column in self._columns.parsed_fields if column not in self._raw_columns]
 
     def _schema_of(self, columns: Sequence[Column]) -> pa.Schema:
         declares_head_members = self._rejects_undeclared and not self._assumes_no_rare_members
@@ -95,7 +95,7 @@ class ColumnarParser:
         self._assumes_no_rare_members = self._rejects_undeclared = False
         skipped = [*self._raw_columns, *self._odd_columns(segment)]
         # In the order of the columns, because entries of changes come in that order.
-        self._skip_columns([column for column in self._columns.parsed_columns if column in skipped])
+        self._skip_columns([column for column in self._columns.parsed_fields if column in skipped])
 
     def _odd_columns(self, segment: bytes) -> list[Column]:
         """Finds the columns that the parser cannot read, by halving. Empty if it is none of them, or too many."""
@@ -184,7 +184,7 @@ class ColumnarParser:
         if data is None or data.null_count:
             return None
         raw = dict(zip((column.name for column in self._raw_columns), raws, strict=True))
-        arrays = [raw[c.name] if c.name in raw else data.field(c.path[0]) for c in self._columns.parsed_columns]
+        arrays = [raw[c.name] if c.name in raw else data.field(c.path[0]) for c in self._columns.parsed_fields]
         emitted_at = _array_at(table, self._record_wire.emitted_at)
         rows = WireRows(
             tuple(arrays),

@@ -49,7 +49,7 @@ def parse_by_record(
     ignored = Counter(name for data in fields for name in declared.undeclared_in(data))
     arrays = tuple(
         read_column(column, [data.get(column.path[0], MISSING) for data in fields], changes)
-        for column in columns.parsed_columns
+        for column in columns.parsed_fields
     )
     return WireRows(
         arrays=arrays,

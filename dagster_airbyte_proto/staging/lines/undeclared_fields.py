@@ -15,9 +15,9 @@ class DeclaredFields:
 
     def __init__(self, columns: Columns) -> None:
         self._is_whole = columns.is_schemaless
-        self._names = {column.path[0] for column in columns.parsed_columns} | columns.skipped_fields
+        self._names = {column.path[0] for column in columns.parsed_fields} | columns.skipped_fields
         self._objects = [
-            Member(c.name, c.path[0], c.type) for c in columns.parsed_columns if c.type.kind is ValueKind.STRUCT
+            Member(c.name, c.path[0], c.type) for c in columns.parsed_fields if c.type.kind is ValueKind.STRUCT
         ]
 
     def undeclared_in(self, record: Mapping[str, Raw]) -> Set[str]:

@@ -18,10 +18,10 @@ _MAY_BE_MARKED: Final = rf'(?:{"|".join(DELETION_FIELDS)})"|\\u00[567]'
 def deletion_mask(columns: Columns, arrays: Mapping[str, pa.Array], changes: Changes) -> pa.BooleanArray | None:
     """Returns a mask of the rows that have a mark with any value but null, also one that did not fit its column.
 
-    `arrays` are the parsed fields, by the names of `columns.parsed_columns`. None if no row has a mark.
+    `arrays` are the parsed fields, by the names of `columns.parsed_fields`. None if no row has a mark.
     """
     found: list[Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]]] = []
-    for column in columns.parsed_columns:
+    for column in columns.parsed_fields:
         array = arrays[column.name]
         if column.path[0] in DELETION_FIELDS:
             found.append(true_positions(array.is_valid()) if array.null_count < len(array) else ())

@@ -150,13 +150,13 @@ class SegmentParser:
     def _coerced_arrays(self, wire: WireRows) -> dict[str, pa.Array]:
         return {
             column.name: coerce(column, array, wire.changes)
-            for column, array in zip(self._columns.parsed_columns, wire.arrays, strict=True)
+            for column, array in zip(self._columns.parsed_fields, wire.arrays, strict=True)
         }
 
     def parse_batch(self, batch: pa.RecordBatch, now_microseconds: int, since_microseconds: int) -> ParsedBatch:
         """Takes in a batch of a connector that sends Arrow, which came at `since_microseconds`."""
         wire = batch_rows(batch, self._columns)
-        names = (column.name for column in self._columns.parsed_columns)
+        names = (column.name for column in self._columns.parsed_fields)
         arrays = dict(zip(names, wire.arrays, strict=True))
         return self._build_batch(wire, arrays, SegmentTimes(self._began_at, since_microseconds, now_microseconds))
 
@@ -235,7 +235,7 @@ class SegmentParser:
         return parsed._replace(batch=parsed.batch.filter(wanted), deletions=_filter_mask(parsed.deletions, wanted))
 
     def _nested_key_array(self, column: Column, arrays: Mapping[str, pa.Array], wire: WireRows) -> pa.Array:
-        owner = next(top for top in self._columns.parsed_columns if top.path[0] == column.path[0])
+        owner = next(top for top in self._columns.parsed_fields if top.path[0] == column.path[0])
         array, kind, beyond = member_array(arrays[owner.name], owner.type, column.path[1:])
         if not beyond:
             return array
@@ -248,7 +248,7 @@ class SegmentParser:
         """Notes the numbers of keys that are so large that a double stands for several whole numbers."""
         if self._planned.write not in DEDUPLICATING:
             return
-        for column in (*self._columns.parsed_columns, *self._columns.nested):
+        for column in (*self._columns.parsed_fields, *self._columns.nested):
             if column.name in self._columns.keys and column.type.kind is ValueKind.NUMBER:
                 is_large = pc.greater_equal(pc.abs(arrays[column.name]), _FIRST_INEXACT)
                 changes.note_truncated(ValueLocations(column.path), true_positions(is_large))
