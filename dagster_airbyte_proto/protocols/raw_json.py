@@ -69,11 +69,7 @@ def value(raw: bytes) -> Any:
         return msgspec.json.decode(raw)
     except _STRICT_ERRORS:
         pass
-    try:
-        lenient = json.loads(raw.decode("utf-8", "replace"), strict=False)
-        return json.loads(json.dumps(lenient, ensure_ascii=False).encode("utf-8", "replace"), strict=False)
-    except (ValueError, RecursionError) as error:
-        raise MemberError("its JSON cannot be read") from error
+    return json.loads(_lenient_json(raw), strict=False)
 
 
 def strict_json(raw: bytes) -> bytes:
@@ -84,10 +80,13 @@ def strict_json(raw: bytes) -> bytes:
         return msgspec.json.format(raw, indent=-1)
     except _STRICT_ERRORS:
         pass
+    return _lenient_json(raw, parse_constant=lambda _: None, parse_float=_finite)
+
+
+def _lenient_json(raw: bytes, **numbers: Any) -> bytes:
+    """The JSON with text that can be printed. `numbers` are hooks of `json.loads`."""
     try:
-        found = json.loads(
-            raw.decode("utf-8", "replace"), strict=False, parse_constant=lambda _: None, parse_float=_finite
-        )
+        found = json.loads(raw.decode("utf-8", "replace"), strict=False, **numbers)
         return json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
     except (ValueError, RecursionError) as error:
         raise MemberError("its JSON cannot be read") from error

@@ -76,10 +76,8 @@ class RejectionKeeper(ABC):
             return [_kept(row) for row in rows]
 
     def kept_counts(self, connection: str) -> Mapping[StreamId, int]:
-        here, names = (
-            kept_rejections.c.connection == connection,
-            (kept_rejections.c.namespace, kept_rejections.c.stream),
-        )
+        here = kept_rejections.c.connection == connection
+        names = kept_rejections.c.namespace, kept_rejections.c.stream
         counted = select(*names, func.count()).where(here).group_by(*names).order_by(*names)
         with self._database.read() as tx:
             return {StreamId.of(stream, namespace): rows for namespace, stream, rows in tx.execute(counted)}

@@ -182,9 +182,8 @@ class SegmentParser:
         for column in self._columns.nested:
             arrays[column.name] = self._nested_key_array(column, arrays, wire)
         self._note_rounded_keys(arrays, wire.changes)
-        deletions = deletion_mask(
-            self._columns, arrays, wire.changes
-        )  # Of values as they came, not as they are shaped.
+        # Of values as they came, not as they are shaped.
+        deletions = deletion_mask(self._columns, arrays, wire.changes)
         is_wanted = None
         if self._shaper is not None:
             arrays, is_wanted = self._shaper.shape_rows(arrays)

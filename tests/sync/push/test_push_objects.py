@@ -67,14 +67,20 @@ def test_a_schema_that_is_none_is_refused_before_the_start(table: PushedTable) -
     assert not table.received()
 
 
-def test_a_destination_that_is_away_for_a_moment_keeps_its_objects(table: PushedTable) -> None:
+def _pushed_while_away(table: PushedTable) -> tuple[Path, ConnectorError]:
+    """The error of a push whose destination's check fails while a file is there, and that file."""
     away = table.folder / "away"
     away.touch()
     table.config["away"] = str(away)
     table.fill([person(1), person(2, "x" * 21)])
     with pytest.raises(ConnectorError, match="its check fails: it is away") as failed:
         table.contacts()
-    assert failed.value.retryable
+    return away, failed.value
+
+
+def test_a_destination_that_is_away_for_a_moment_keeps_its_objects(table: PushedTable) -> None:
+    away, refused = _pushed_while_away(table)
+    assert refused.retryable
     assert not table.received()
     away.unlink()
     assert (table.contacts().acknowledged, table.contacts().planned.to_send) == (1, 0)
@@ -83,13 +89,8 @@ def test_a_destination_that_is_away_for_a_moment_keeps_its_objects(table: Pushed
 def test_a_destination_whose_check_fails_takes_rows_once_a_person_says_that_it_has_no_catalog(
     table: PushedTable,
 ) -> None:
-    away = table.folder / "away"
-    away.touch()
-    table.config["away"] = str(away)
-    table.fill([person(1), person(2, "x" * 21)])
-    with pytest.raises(ConnectorError, match="its check fails: it is away") as failed:
-        table.contacts()
-    assert "`catalog: none`" in (failed.value.remedy or "")
+    _, refused = _pushed_while_away(table)
+    assert "`catalog: none`" in (refused.remedy or "")
     table.options["catalog"] = "none"
     report = table.run()
     assert (report.streams["contacts"].acknowledged, report.warnings, report.notes) == (2, (), ())
