@@ -98,6 +98,7 @@ def test_faults_of_a_destination_of_airbyte_are_found_each_by_its_rule(certified
     assert all(SECRET not in str(ruling) for ruling in rulings.values())
 
 
+@pytest.mark.nightly
 def test_states_that_never_come_back_need_another_setting(certified: CertifyDestination) -> None:
     rulings = _rulings(certified("singer", "never_echoes"))
     assert with_outcome(rulings, Outcome.BROKEN) == {"states_come_back"}
@@ -105,6 +106,7 @@ def test_states_that_never_come_back_need_another_setting(certified: CertifyDest
     assert "Set `acknowledge: exit`" in rulings["acknowledge_setting"].remedy
 
 
+@pytest.mark.nightly
 def test_states_that_come_at_the_end_are_enough_and_miscounts_are_found(certified: CertifyDestination) -> None:
     rulings = _rulings(certified("airbyte", "echoes_last", "miscounts"))
     assert with_outcome(rulings, Outcome.BROKEN) == {"states_count"}
@@ -142,6 +144,7 @@ def test_a_fault_of_a_target_breaks_its_own_rule(
     assert with_outcome(rulings, Outcome.WARNING) == warned
 
 
+@pytest.mark.nightly
 def test_a_write_that_hangs_is_stopped_and_nothing_follows_from_it(certified: CertifyDestination) -> None:
     rulings = _rulings(certified("airbyte", "hangs_at_end", bounds=Bounds(query_seconds=30.0, write_seconds=4.0)))
     assert with_outcome(rulings, Outcome.BROKEN) == {"write_ends", "empty_input_ends"}
@@ -267,6 +270,7 @@ def test_a_schema_for_which_there_are_no_rows_is_no_failure_of_certify_and_leave
     assert not any("write" in each.purpose for each in found.steps)
 
 
+@pytest.mark.nightly
 def test_rows_that_are_lost_in_silence_and_a_row_at_which_it_hangs_break_rules(certified: CertifyDestination) -> None:
     bounds = Bounds(query_seconds=30.0, write_seconds=12.0)
     rulings = _rulings(certified("airbyte", "hangs_on_misfit", "skips_zero", "mute_again", bounds=bounds))

@@ -123,6 +123,7 @@ def test_it_is_checked_and_pushed_to_from_the_command_line(
     assert _held(table) == _people(18)
 
 
+@pytest.mark.nightly
 def test_it_is_pushed_to_by_a_dagster_asset(destination: OpenDestination) -> None:
     table = destination("mirror")
     resources = {

@@ -72,6 +72,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
+@pytest.mark.nightly
 def test_a_project_gets_its_assets_when_its_state_is_refreshed_and_never_before(project: Project) -> None:
     said = project.dg("list", "defs", "--json")
     assert json.loads(said.out)["assets"] == []

@@ -60,7 +60,7 @@ def test_a_row_that_is_gone_is_removed_though_all_rows_are_sent_again(quick_fold
     assert table.held().keys() == table.delivered().keys() == {0}
 
 
-@pytest.mark.parametrize("stops", ["rejected", "hangs"])
+@pytest.mark.parametrize("stops", ["rejected", pytest.param("hangs", marks=pytest.mark.nightly)])
 def test_what_is_to_be_removed_is_not_forgotten_when_all_rows_are_sent_again(quick_folder: Path, stops: str) -> None:
     table = PushedTable(quick_folder, mode="mirror")
     table.fill([person(number) for number in range(20)])
