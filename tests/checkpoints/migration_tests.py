@@ -3,6 +3,7 @@
 import pytest
 from sqlalchemy import Connection, inspect
 
+from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, RejectedContent
 from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding, Resolution
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.migrations.steps import MIGRATIONS
@@ -10,8 +11,10 @@ from dagster_airbyte_proto.checkpoints.sql.schema import metadata
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
+from dagster_airbyte_proto.loads.push import RejectedRow
 from dagster_airbyte_proto.model import State, StateScope
 from tests.conformance.state_store.fixtures import LOST, USERS, StoreFixtures, committed_users, load_of, stream_state
+from tests.conformance.state_store.kept_value_tests import plan_of
 
 
 class MigrationTests(StoreFixtures):
@@ -123,6 +126,19 @@ class MigrationTests(StoreFixtures):
             "refused": LoadEnding.REFUSED,
             "open": None,
         }
+
+    def test_deliveries_of_older_code_go_on_where_they_were(self, state_url: str) -> None:
+        store = SqlStore(state_url)
+        lease = self.acquired(store, "run-1")
+        store.seal_plan(lease, plan_of())
+        store.acknowledge_rows(lease, plan_of(), AcknowledgedRows(7, [RejectedRow(3, "no home")]))
+        store.keep_rejections(lease, plan_of(2), [RejectedContent(RejectedRow(5, "no text"), "{}")])
+        kept, delivered = store.kept_rejections("shop"), store.deliveries("shop")
+        with Database(state_url).write() as tx:
+            tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 14")
+        found = SqlStore(state_url)
+        assert (found.deliveries("shop"), found.kept_rejections("shop")) == (delivered, kept)
+        assert found.rejected_rows(plan_of()) == [RejectedRow(3, "no home")]
 
     def test_a_database_of_newer_code_is_refused(self, state_url: str) -> None:
         SqlStore(state_url).connections()

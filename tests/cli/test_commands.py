@@ -182,7 +182,7 @@ def test_version_knows_the_store_only_once_it_stands(place: Place) -> None:
     assert place.json("version")["state_store_schema"] is None
     place.run("state", "list")
     versions = place.json("version")
-    assert versions["state_store_schema"] == 14
+    assert versions["state_store_schema"] == 15
     assert {"airbyte_proto", "python", "pyspark", "iceberg_runtime", "java", "node", "pyarrow", "dagster"} <= set(
         versions
     )

@@ -9,6 +9,7 @@ equal in SQL.
 from datetime import UTC, datetime
 
 from sqlalchemy import (
+    BigInteger,
     Column,
     DateTime,
     Dialect,
@@ -248,8 +249,8 @@ deliveries = Table(
     Column("plan_id", Text, nullable=False),
     Column("body", Text, nullable=False),
     # Positions in the plan.
-    Column("announced", Integer, nullable=False),
-    Column("acknowledged", Integer, nullable=False),
+    Column("announced", BigInteger, nullable=False),
+    Column("acknowledged", BigInteger, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("changed_at", UtcTime, nullable=False),
     Column("run_id", Text, nullable=False),
@@ -261,7 +262,7 @@ rejected_rows = Table(
     _connection(),
     Column("namespace", Text, primary_key=True),
     Column("stream", Text, primary_key=True),
-    Column("row_number", Integer, primary_key=True),
+    Column("row_number", BigInteger, primary_key=True),
     Column("reason", Text, nullable=False),
 )
 
@@ -273,7 +274,7 @@ kept_rejections = Table(
     Column("stream", Text, primary_key=True),
     # Which of the stream's loads it was: they grow, where times may be equal.
     Column("number", Integer, primary_key=True),
-    Column("row_number", Integer, primary_key=True),
+    Column("row_number", BigInteger, primary_key=True),
     Column("load_id", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("record", LargeBinary),

@@ -39,6 +39,14 @@ class DeliveryTests(StoreFixtures):
         pages = [deliverer.rejected_rows(plan_of(), start=start, limit=2) for start in (0, 5, 10)]
         assert pages == [rejected[:2], rejected[2:], []]
 
+    def test_a_plan_may_have_any_number_of_rows(self, deliverer: DeliveryStore, lease: Lease) -> None:
+        rows, rejected = 5_000_000_000, [RejectedRow(4_999_999_999, "dropped")]
+        deliverer.announce_rows(lease, plan_of(), rows)
+        deliverer.acknowledge_rows(lease, plan_of(), AcknowledgedRows(rows, rejected))
+        delivery = deliverer.deliveries("shop")[USERS]
+        assert (delivery.announced, delivery.acknowledged) == (rows, rows)
+        assert deliverer.rejected_rows(plan_of()) == rejected
+
     def test_a_reason_may_have_any_character(self, deliverer: DeliveryStore, lease: Lease) -> None:
         deliverer.acknowledge_rows(lease, plan_of(), AcknowledgedRows(1, [RejectedRow(0, "bad \0 value")]))
         assert deliverer.rejected_rows(plan_of()) == [RejectedRow(0, "bad \ufffd value")]

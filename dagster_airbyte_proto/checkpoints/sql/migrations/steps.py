@@ -321,6 +321,58 @@ UPDATE airbyte_proto_loads SET ending = CASE
 END WHERE status <> 'announced'
 """
 
+# PostgreSQL's INTEGER ends at two thousand million rows, where a plan or a load may have more. Only PostgreSQL could
+# change the types of columns in place.
+_MANY_ROWS = """
+ALTER TABLE airbyte_proto_deliveries RENAME TO airbyte_proto_deliveries_before;
+CREATE TABLE airbyte_proto_deliveries (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    namespace TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    plan_id TEXT NOT NULL,
+    body TEXT NOT NULL,
+    announced BIGINT NOT NULL,
+    acknowledged BIGINT NOT NULL,
+    attempts INTEGER NOT NULL,
+    changed_at {time} NOT NULL,
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (connection, namespace, stream)
+);
+INSERT INTO airbyte_proto_deliveries
+    SELECT connection, namespace, stream, plan_id, body, announced, acknowledged, attempts, changed_at, run_id
+    FROM airbyte_proto_deliveries_before;
+DROP TABLE airbyte_proto_deliveries_before;
+ALTER TABLE airbyte_proto_rejected_rows RENAME TO airbyte_proto_rejected_rows_before;
+CREATE TABLE airbyte_proto_rejected_rows (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    namespace TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    row_number BIGINT NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (connection, namespace, stream, row_number)
+);
+INSERT INTO airbyte_proto_rejected_rows
+    SELECT connection, namespace, stream, row_number, reason FROM airbyte_proto_rejected_rows_before;
+DROP TABLE airbyte_proto_rejected_rows_before;
+ALTER TABLE airbyte_proto_kept_rejections RENAME TO airbyte_proto_kept_rejections_before;
+CREATE TABLE airbyte_proto_kept_rejections (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    namespace TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    row_number BIGINT NOT NULL,
+    load_id TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    record {bytes},
+    kept_at {time} NOT NULL,
+    PRIMARY KEY (connection, namespace, stream, number, row_number)
+);
+INSERT INTO airbyte_proto_kept_rejections
+    SELECT connection, namespace, stream, number, row_number, load_id, reason, record, kept_at
+    FROM airbyte_proto_kept_rejections_before;
+DROP TABLE airbyte_proto_kept_rejections_before
+"""
+
 MIGRATIONS = (
     FIRST,
     _SHAPES,
@@ -336,6 +388,7 @@ MIGRATIONS = (
     _ENRICHED_ROWS,
     _KEPT_REJECTIONS,
     _LOAD_ENDINGS,
+    _MANY_ROWS,
 )
 AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""
