@@ -54,6 +54,7 @@ class ChangeKind(StrEnum):
     COLUMN_ADDED = "column_added"
     COLUMN_WIDENED = "column_widened"
     COLUMN_RETYPED = "column_retyped"
+    COLUMN_FORM_CHANGED = "column_form_changed"
     COLUMN_RENAMED = "column_renamed"
     COLUMN_LOST = "column_lost"
     COLUMN_DROPPED = "column_dropped"

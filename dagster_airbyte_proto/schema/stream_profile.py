@@ -24,7 +24,8 @@ class StreamProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     `preferred_table` is the name its table would have if no other table had it. `column_names` are all names that its
     fields ever had, `member_names` those of the members of its structs. `missing` are columns of the table that the
     stream filled before and no longer sends. `formerly` are the renames, new name to old, that were already carried
-    out. `text_forms` are those of the key and the cursor, where rows are merged by key.
+    out. `text_forms` are those of the key and the cursor, where rows are merged by key. `json_columns` are all columns
+    of JSON text; older versions stored none.
     """
 
     preferred_table: TableName = msgspec.field(name="wish")
@@ -46,6 +47,7 @@ class StreamProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     sql_name: str = ""
     location: str = ""
     text_forms: Mapping[str, str] = {}
+    json_columns: tuple[str, ...] | None = None
     member_names: tuple[ColumnName, ...] = ()
 
 
@@ -79,6 +81,25 @@ def retyped_columns(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[
     )
 
 
+def form_changes(
+    before: StreamProfile, now: StreamProfile, renamed: Mapping[str, str] | None = None
+) -> tuple[SchemaChange, ...]:
+    """Returns the columns of text, beside the key and the cursor, that hold JSON text now and did not, or the reverse.
+
+    Their type in the table is the same, and no row is refused: values of a union come as `"red"`, and those of a text
+    came as `red`. `renamed` has the old names by the new ones.
+    """
+    found: list[SchemaChange] = []
+    if before.json_columns is None or now.json_columns is None:
+        return ()
+    for column, kind in now.columns.items():
+        old = (renamed or {}).get(column, column)
+        was, became = (_FORMS[had] for had in (old in before.json_columns, column in now.json_columns))
+        if was != became and before.columns.get(old) == kind and column not in now.text_forms:
+            found.append(SchemaChange(ChangeKind.COLUMN_FORM_CHANGED, column, was, became))
+    return tuple(found)
+
+
 def missing_columns(
     before: StreamProfile, table: TableName, unmatched: Collection[str], formerly: Mapping[str, str]
 ) -> tuple[str, ...]:
@@ -96,6 +117,7 @@ _TEXTS = {
     ChangeKind.COLUMN_ADDED: "column {column} is new ({after})",
     ChangeKind.COLUMN_WIDENED: "column {column} was {before}, is {after}",
     ChangeKind.COLUMN_RETYPED: "column {column} was {before}, is {after}: a new column under the same name",
+    ChangeKind.COLUMN_FORM_CHANGED: "column {column} had {before}, has {after} from now on",
     ChangeKind.COLUMN_RENAMED: "column {before} was renamed to {after}, old rows included",
     ChangeKind.COLUMN_LOST: "column {column} ({before}) is gone from the stream: it is null from now on",
     ChangeKind.COLUMN_DROPPED: "column {column} ({before}) is gone from the stream, and from the table",
@@ -108,6 +130,7 @@ _TEXTS = {
     ChangeKind.STREAM_GONE: "the source no longer offers the stream: its table stays",
     ChangeKind.STREAM_RETURNED: "the source offers the stream again",
 }
+_FORMS = {False: "plain text", True: "JSON text"}
 NO_COLUMN = "no column"
 
 
@@ -138,6 +161,7 @@ def _column_changes(before: StreamProfile, now: StreamProfile, renamed: Mapping[
             )
     for changed in retyped_columns(before.text_forms, now.text_forms):
         yield SchemaChange(ChangeKind.COLUMN_RETYPED, changed.column, changed.in_table, changed.in_stream)
+    yield from form_changes(before, now, renamed)
     for column, kind in before.columns.items():
         if column not in now.columns and column not in renamed.values() and column not in now.excluded:
             yield SchemaChange(

@@ -32,6 +32,7 @@ from dagster_airbyte_proto.schema.names import column_name
 from dagster_airbyte_proto.schema.stream_profile import (
     StreamProfile,
     change_text,
+    form_changes,
     missing_columns,
     profile_changes,
     retyped_columns,
@@ -80,6 +81,7 @@ class StreamProfiles:
         self._profiles = dict(store.stream_profiles(lease.connection))
         self._recorded: set[StreamId] = set()
         self._text_forms: dict[StreamId, Mapping[str, str]] = {}
+        self._json_columns: dict[StreamId, tuple[str, ...]] = {}
         self._replacing: set[StreamId] = set()
         self.warnings: list[str] = []
 
@@ -87,6 +89,7 @@ class StreamProfiles:
         """Profiles for another reading thread of the same sync."""
         profiles = StreamProfiles(self._store, self._lease, self._log)
         profiles._text_forms = dict(self._text_forms)
+        profiles._json_columns = dict(self._json_columns)
         return profiles
 
     @property
@@ -124,6 +127,7 @@ class StreamProfiles:
         changed = {}
         for planned in streams:
             self._text_forms[planned.id] = _merged_forms(planned, columns[planned.id])
+            self._json_columns[planned.id] = _json_columns(columns[planned.id])
             names = dict(self._profiles[planned.id].column_names) if planned.id in self._profiles else {}
             # A name that the user chose is not saved: the user may take it back.
             renamed = {(source,) for source, _ in planned.shaping.renames} if planned.shaping else set()
@@ -242,12 +246,9 @@ class StreamProfiles:
         if run.table.fit is None or not run.has_matching_table:
             return None
         forms = self._text_forms[planned.id]
-        is_replaced = run.is_complete and run.outcome.last_commit is not None
-        if replaces_table(planned) and not is_replaced and retyped_columns(before.text_forms, forms):
-            return None  # Until then its rows are those of before. The run may die.
         done = {**before.formerly, **planned.formerly}
         old = {(name,) for name in planned.formerly.values()} - {(name,) for name in planned.formerly}
-        return msgspec.structs.replace(
+        now = msgspec.structs.replace(
             before,
             preferred_table=planned.preferred_table or planned.table,
             table=planned.table,
@@ -265,7 +266,13 @@ class StreamProfiles:
             sql_name=run.table.name,
             location=run.table.location,
             text_forms=forms,
+            json_columns=self._json_columns[planned.id],
         )
+        is_replaced = run.is_complete and run.outcome.last_commit is not None
+        is_retyped = retyped_columns(before.text_forms, forms) or form_changes(before, now)
+        if replaces_table(planned) and not is_replaced and is_retyped:
+            return None  # Until then its rows are those of before. The run may die.
+        return now
 
     def _pending_renames(self, planned: PlannedStream, columns: Columns) -> dict[str, str]:
         """The `formerly` hints that no sync has followed yet: the old column name by the new one."""
@@ -309,6 +316,12 @@ def text_forms(columns: Columns) -> dict[str, str]:
     if (cursor := columns.cursor_column) is not None:
         kinds[cursor.name] = member_at(cursor.type, columns.cursor[1:])[0].kind
     return {name: _TEXT_FORMS[kind] for name, kind in kinds.items() if kind in _TEXT_FORMS}
+
+
+def _json_columns(columns: Columns) -> tuple[str, ...]:
+    parsed = {column.path: column.type for column in columns.parsed_columns}
+    kinds = {column.name: parsed.get(column.path, column.type).kind for column in columns.all}
+    return tuple(sorted(name for name, kind in kinds.items() if kind is ValueKind.JSON))
 
 
 def _merged_forms(planned: PlannedStream, columns: Columns) -> Mapping[str, str]:

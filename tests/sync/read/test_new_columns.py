@@ -186,6 +186,23 @@ def test_a_key_or_cursor_that_turns_from_text_into_json_is_refused_until_a_refre
     assert [text.strip('"') for text in place.column("users", "updated_at")] == ["2024-07-01"]
 
 
+@pytest.mark.parametrize(("write", "values"), [("append", ["red", '"red"']), ("overwrite", ['"red"'])])
+def test_a_column_that_turns_from_text_into_json_is_reported(write: str, values: list[str], shop: OpenShop) -> None:
+    place = shop(write=write)
+    place.modes["*"]["read"] = "full_refresh"
+
+    def colored(kind: Any) -> dict[str, Any]:
+        properties = {"id": {"type": "integer"}, "color": {"type": kind}}
+        return {"streams": {"users": {"rows": [{"id": 1, "color": "red"}], "properties": properties}}}
+
+    told(place, colored("string"))
+    broken = told(place, {**colored(["string", "integer"]), "failure": {"kind": "exit", "after": 1}})
+    found = [*changes(broken), *changes(told(place, colored(["string", "integer"])))]
+    assert found == [("column_form_changed", "color")]
+    assert sorted({*place.column("users", "color")}, reverse=True) == values
+    assert changes(told(place, colored(["string", "integer"]))) == []
+
+
 def test_after_a_refresh_of_which_nobody_knows_a_key_may_have_either_form(shop: OpenShop) -> None:
     place = shop(write="append_dedup")
     place.modes["*"]["read"] = "full_refresh"
