@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from dagster_airbyte_proto.tables.remote_sessions import stop_waiting, wait_again
+
 CANCELLED = 130
 _ECHO_SECONDS = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -24,7 +26,10 @@ _Handler = Callable[[int, FrameType | None], None]
 @contextmanager
 def terminable() -> Iterator[None]:
     """Makes SIGTERM raise KeyboardInterrupt, like Ctrl-C, so that connectors are stopped and leases released."""
-    with _handlers_set(signal.default_int_handler, (signal.SIGTERM,)):
+    wait_again()
+    # A command in the background of a shell does not get Ctrl-C, and shall not.
+    has_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with _handlers_set(_interrupt, _SIGNALS if has_ctrl_c else (signal.SIGTERM,)):
         yield
 
 
@@ -43,6 +48,7 @@ def cancelling(
                 _exit_now()
             return
         first = time.monotonic()
+        stop_waiting()
         cancel.set()
         _write(f"stopping: {kept} (press again to stop at once)")
         if not is_reading():
@@ -50,6 +56,11 @@ def cancelling(
 
     with _handlers_set(on_signal, _SIGNALS):
         yield
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    stop_waiting()
+    signal.default_int_handler(number, frame)
 
 
 @contextmanager

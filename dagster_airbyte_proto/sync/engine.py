@@ -31,6 +31,7 @@ from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.tables.formats import (
     Format,
+    SupportsConnect,
     SupportsSqlNames,
     abilities_on,
     check_works_on,
@@ -38,7 +39,7 @@ from dagster_airbyte_proto.tables.formats import (
     register_tables,
 )
 from dagster_airbyte_proto.tables.planner import PushPlanner, SupportsPlans, SupportsSession
-from dagster_airbyte_proto.tables.remote_sessions import is_remote, needs_jvm
+from dagster_airbyte_proto.tables.remote_sessions import check_one_kind, is_remote, needs_jvm
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.tasks import SupportsTasks, TaskRunner
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -83,6 +84,11 @@ class Engine:
         given. It starts nothing."""
         if self._given_tables is None:
             check_works_on(self._format, self.spark_settings)
+            has_session = isinstance(self._format, SupportsConnect)
+        else:
+            has_session = isinstance(self._given_tables, SupportsSession)
+        if has_session and self._given_session is None:
+            check_one_kind("opening the tables", remote=self.abilities.is_remote)
 
     def check_has_jvm(self, doing: str, what: str) -> None:
         """Raises ConfigError where the session is one of Spark Connect. It starts nothing."""

@@ -1,8 +1,9 @@
 """Opens a session on a Spark Connect server.
 
-pyspark has one session for each process, and gives it to whoever wants one, whatever URL and token they name. It keeps
-also one whose server has never answered it. So a session goes that failed its first call, and one whose token the
-server no longer takes: what follows may have a better one.
+pyspark has one session for each process, and gives it to whoever wants one, whatever URL and token they name. Here each
+server has a session of its own; pyspark's is taken where it is of the same server. pyspark keeps also one whose server
+has never answered it. So a session goes that failed its first call, and one whose token the server no longer takes:
+what follows may have a better one.
 """
 
 import threading
@@ -16,22 +17,24 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.masking import Mask
-from dagster_airbyte_proto.tables.remote_sessions import REMOTE, TOKEN, tokens_of
+from dagster_airbyte_proto.tables.remote_sessions import REMOTE, TOKEN, check_one_kind, is_remote, tokens_of
 from dagster_airbyte_proto.tables.spark.jvm.errors import first_line, is_refused_by_server, log_no_raised_errors
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 _opening = threading.Lock()
-_opened_by_us: set[str] = set()
-"""The ids of sessions. Another one is the user's, who may work on with it."""
+_opened_by_us: dict[str, Any] = {}
+"""Sessions by their ids. Another one is the user's, who may work on with it."""
 
 
 def connect(settings: SparkSettings) -> SparkSession:
     """Returns the process's session on the server that `spark.remote` names.
 
     Of the other settings only those of catalogs are sent: the rest is the server's own. Raises ConfigError if no server
-    answers, it refuses the token, or the client's packages are missing.
+    answers within half a minute, it refuses the token, the client's packages are missing, or the process has a session
+    with a JVM.
     """
     doing, mask = "connecting to Spark", Mask(tokens_of(settings.config))
+    check_one_kind(doing, remote=True)
     try:
         session: SparkSession = _answering_session(url_with_token(settings.config))
         for key, value in settings.config.items():
@@ -53,10 +56,11 @@ def _answering_session(url: str) -> Any:
     """Returns the process's session once its server has answered it."""
     while True:
         with _opening:
-            before = _process_session()
-            session: Any = SparkSession.builder.remote(url).getOrCreate()
+            before = _session_on(url)
+            session: Any = _new_session(url) if before is None else before
             if session is not before:
-                _opened_by_us.add(session.session_id)
+                _opened_by_us[session.session_id] = session
+        limit_patience_of(session)
         try:
             session.conf.get("spark.app.name", "")  # A call each time: `version` is one for the first time alone.
         except BaseException as error:
@@ -70,16 +74,66 @@ def _answering_session(url: str) -> Any:
             return session
 
 
+def limit_patience_of(session: Any) -> None:
+    """Has the session give up a server that does not answer after half a minute, where pyspark would after ten."""
+    if (client := getattr(session, "client", None)) is not None:
+        from dagster_airbyte_proto.tables.spark.connect_patience import limit_patience  # An extra.
+
+        limit_patience(client)
+
+
 def forget_if_useless(session: Any, error: BaseException) -> bool:
     """Forgets the process's session if its server refused its token, or has begun anew and no longer knows it. Returns
     whether it did. A session that pyspark gives to nobody else stays, and one of the user's that was denied something.
     """
     is_ours = getattr(session, "session_id", None) in _opened_by_us
-    is_refused = is_refused_by_server(error, or_denied=is_ours) and session is _process_session()
+    is_of_process = is_ours or session is _process_session()
+    is_refused = is_of_process and is_refused_by_server(error, or_denied=is_ours)
     if is_refused or getattr(session, "is_stopped", False):
         _forget(session)
         return True
     return False
+
+
+def check_same_server(doing: str, frame: Any, session: Any) -> None:
+    """Raises ConfigError for a frame of another server than the session's: it would be written to the tables of its
+    own."""
+    own = frame.sparkSession
+    if own is not session and (not is_remote(own) or _server(own.client._builder) != _server(session.client._builder)):
+        remedy = "Return it as pandas, polars or pyarrow, or give the asset the IO manager of the frame's server."
+        raise ConfigError(doing, "the frame is of another Spark server than the table", remedy=remedy)
+
+
+def _new_session(url: str) -> Any:
+    builder = SparkSession.builder.remote(url)
+    return builder.create() if _is_of_server(url) else builder.getOrCreate()
+
+
+def _session_on(url: str) -> Any:
+    """Returns the session that this process has on the server of a URL, or None."""
+    for each in [*_opened_by_us.values()]:
+        if each.is_stopped:  # Else pyspark keeps it as its own, and makes a new one for whoever wants one.
+            _forget(each)
+    current = _process_session()
+    if not _is_of_server(url):
+        return current
+    from pyspark.sql.connect.client import DefaultChannelBuilder  # An extra.
+
+    server = _server(DefaultChannelBuilder(url))
+    found = (each for each in (current, *_opened_by_us.values()) if each is not None)
+    return next((each for each in found if _server(each.client._builder) == server), None)
+
+
+def _is_of_server(url: str) -> bool:
+    """True unless it is `local`, by which pyspark starts a server in this process."""
+    return not url.startswith("local")
+
+
+def _server(builder: Any) -> tuple[Any, ...]:
+    """All by which a channel tells its server and user, but its token: that may have been renewed."""
+    headers = sorted((name, value) for name, value in builder.metadata() if name != "authorization")
+    endpoint, is_encrypted = getattr(builder, "endpoint", None), getattr(builder, "use_ssl", None)
+    return endpoint, is_encrypted, builder.userId, builder.session_id, headers
 
 
 def _process_session() -> Any:
@@ -92,7 +146,8 @@ def _process_session() -> Any:
 
 
 def _forget(session: Any) -> None:
-    # Else a server that does not answer would be called once more, for ten minutes.
+    _opened_by_us.pop(session.session_id, None)
+    # Else a server that does not answer would be called once more.
     session.release_session_on_close = False
     session.stop()
 

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -63,7 +63,8 @@ def _process(command: Sequence[str], log: Path) -> "Iterator[subprocess.Popen[by
     try:
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # A test has killed it.
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

@@ -30,11 +30,17 @@ from pyspark.sql.types import VariantVal
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
 from dagster_airbyte_proto.loads.vended import CredentialSource
-from dagster_airbyte_proto.tables.connect_client import connect
+from dagster_airbyte_proto.tables.connect_client import connect, limit_patience_of
 from dagster_airbyte_proto.tables.formats import SparkParts, find_format
-from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm, is_remote
+from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm, check_one_kind, is_remote
 from dagster_airbyte_proto.tables.spark.jvm.class_archive import class_archive
-from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, REMOTE_ERRORS, first_line, log_no_raised_errors
+from dagster_airbyte_proto.tables.spark.jvm.errors import (
+    CALL_ERRORS,
+    REMOTE_ERRORS,
+    first_line,
+    is_server_lost,
+    log_no_raised_errors,
+)
 from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import download_lock, setting_items
 from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 from dagster_airbyte_proto.tables.spark.jvm.output import jvm_output, last_output
@@ -98,7 +104,8 @@ def start_session(settings: SparkSettings) -> SparkSession:
 
     With `spark.remote` it is one of Spark Connect, on the server of that URL.
 
-    Raises ConfigError when there is no Java of a fit version, or the JVM does not start.
+    Raises ConfigError when there is no Java of a fit version, the JVM does not start, or the process has a session of
+    the other kind.
     """
     if settings.is_remote:
         return connect(settings)
@@ -108,6 +115,7 @@ def start_session(settings: SparkSettings) -> SparkSession:
             "the environment has SPARK_REMOTE, by which Spark refuses to start here",
             remedy="Unset it; or name that server by spark.remote in the settings or SparkSessionResource(remote=…).",
         )
+    check_one_kind("starting Spark", remote=False)
     config = spark_config(settings)
     with _starting, keep_interrupt_handler(), _translated_start_errors(settings):
         if SparkContext._active_spark_context is None:
@@ -124,12 +132,14 @@ class LazySession:
     """A session that is opened when the first table needs it.
 
     A `session` that is a function is called once, by the thread that needs it first. If it raises ConfigError, every
-    later `open` raises the same: else each table would start a JVM of its own in vain. Raises ConfigError for a session
-    of Spark Connect where it must be one that `has_jvm`.
+    later `open` raises the same: else each table would start a JVM of its own in vain. It is called again where the
+    session was closed: a server of Spark Connect that was started again no longer knows it. Raises ConfigError for a
+    session of Spark Connect where it must be one that `has_jvm`.
     """
 
     def __init__(self, session: SparkSession | Callable[[], SparkSession], *, has_jvm: bool = True) -> None:
         self._session = session
+        self._opened: Any = None if callable(session) else session
         self._has_jvm = has_jvm
         self._opening = threading.Lock()
         self._refusal: ConfigError | None = None
@@ -140,15 +150,21 @@ class LazySession:
         with self._opening:
             if self._refusal is not None:
                 raise self._refusal
-            try:
-                opened = self._session() if callable(self._session) else self._session
-                if self._has_jvm:
-                    check_has_jvm("opening the tables", "they", opened)
-                self._session = opened
-            except ConfigError as error:
-                self._refusal = error
-                raise
-            return self._session
+            if callable(self._session) and (self._opened is None or getattr(self._opened, "is_stopped", False)):
+                self._opened = self._opened_anew(self._session)
+            if self._has_jvm:
+                check_has_jvm("opening the tables", "they", self._opened)
+            return cast(SparkSession, self._opened)
+
+    def _opened_anew(self, session: Callable[[], SparkSession]) -> SparkSession:
+        try:
+            opened = session()
+            if is_remote(opened):
+                limit_patience_of(opened)
+            return opened
+        except ConfigError as error:
+            self._refusal = error
+            raise
 
 
 def kill_starting_jvm() -> None:
@@ -185,11 +201,15 @@ _ODD_NAMES = (
 def query(session: SparkSession, sql: str) -> QueryResult:
     """Runs one statement and returns all its rows. Raises TableError with the first line of Spark's message."""
     log_no_raised_errors()
+    if is_remote(session):
+        limit_patience_of(session)
     try:
         # Through Arrow: rows from `collect` have timestamps in the time zone of this process.
         answer = session.sql(sql).toArrow()
     except (*CALL_ERRORS, *REMOTE_ERRORS) as error:
         remedy = _ODD_NAMES if isinstance(error, PySparkException) and is_missing_table(error) else ""
+        if isinstance(error, PySparkException) and is_server_lost(error):
+            remedy = "Does the Connect server run, and may this machine reach it? Run the query again then."
         raise TableError("running the query", first_line(error), remedy=remedy) from error
     values = [(column.to_pylist(maps_as_pydicts="lossy"), column.type) for column in answer.columns]
     columns = [[_plain(value, kind) for value in column] for column, kind in values]

@@ -56,7 +56,6 @@ def _process(url: str) -> Iterator[Callable[[str], str]]:
         try:
             yield opened
         finally:
-            # By itself it would wait for a thread of pyspark's, which looks for a server that is gone for ten minutes.
             process.kill()
 
 

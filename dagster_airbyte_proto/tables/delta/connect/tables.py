@@ -97,21 +97,21 @@ class RemoteDeltaTables:
         self._warehouse = settings.warehouse_location
         self._labels = labels or {}
         self._opening = threading.Lock()
-        self._is_open = False
+        self._checked: SparkSession | None = None
         self._logs: dict[TableName, DeltaLog] = {}
 
     def open_session(self) -> SparkSession:
         """Returns the session, and connects to the server if need be. Raises ConfigError where it has no Delta."""
         session = self._session.open()
         with self._opening:
-            if not self._is_open:
+            if session is not self._checked:
                 key = f"spark.sql.catalog.{self.catalog}"
                 if session.conf.get(key, None) != _DELTA_CATALOG:
                     remedy = f"Start the server with Delta's jar and extension, and {key}={_DELTA_CATALOG}."
                     raise ConfigError(
                         "opening Delta tables", f"the Connect server has no Delta in {key}", remedy=remedy
                     )
-                self._is_open = True
+                self._checked = session
         return session
 
     def prepare(self, spec: TableSpec) -> TableTarget:
@@ -350,7 +350,7 @@ class RemoteDeltaTables:
             if isinstance(error, FileNotFoundError) or failure is Failure.MISSING_FILE:
                 remedy = "Was something deleted from the warehouse by hand?"
             elif failure in NO_OUTCOME:
-                remedy = "Is the Connect server up?"
+                remedy = "Is the Connect server up? Then run again: the next run goes on from what is in the table."
             else:
                 remedy = f"Is the warehouse there for this machine and the Connect server? It is {self._warehouse}"
             raise TableError(doing, found, remedy=remedy, stream=stream) from error

@@ -33,6 +33,7 @@ from dagster_airbyte_proto.loads.storage import LOCAL, Storage, without_file_sch
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget, Witness, table_fit
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision
+from dagster_airbyte_proto.tables.connect_client import check_same_server
 from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.iceberg.commit.results import result_before_commit, result_of_commit, result_of_landed
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES
@@ -99,7 +100,7 @@ class RemoteIcebergTables:
         self.catalog = settings.catalog
         self._labels = labels or {}
         self._opening = threading.Lock()
-        self._is_open = False
+        self._checked: SparkSession | None = None
         self._storage = LOCAL
         self._tables: dict[TableName, RemoteTable] = {}
 
@@ -112,10 +113,11 @@ class RemoteIcebergTables:
         """Returns the session of the catalog, and connects to the server if need be."""
         session = self._session.open()
         with self._opening:
-            if not self._is_open:
+            if session is not self._checked:
                 check_catalog(session, self.catalog)
                 self._storage = remote_storage(session, self.catalog)
-                self._is_open = True
+                self._tables = {}  # Those of a session before: its server was started again.
+                self._checked = session
         return session
 
     def prepare(self, spec: TableSpec) -> TableTarget:
@@ -164,6 +166,7 @@ class RemoteIcebergTables:
 
     def prepare_for_frame(self, name: TableName, frame: DataFrame, slice_column: str | None) -> TableTarget:
         """Prepares the table for a frame that Spark will write. The slice column is one of the frame's own columns."""
+        check_same_server(f"preparing table {self._qualified(name)}", frame, self.open_session())
         columns = columns_of(to_arrow_schema(frame.schema))
         return self._target(RequestedTable(name, columns, slice_column, is_by_reference=False))
 
@@ -351,9 +354,10 @@ class RemoteIcebergTables:
                 self._drop(table, branch)
 
     def _table(self, name: TableName) -> RemoteTable:
-        if name not in self._tables:
-            self._tables[name] = RemoteTable(self.open_session(), self.storage, self._qualified(name))
-        return self._tables[name]
+        session, known = self.open_session(), self._tables
+        if name not in known:
+            known[name] = RemoteTable(session, self.storage, self._qualified(name))
+        return known[name]
 
     def _qualified(self, name: TableName) -> str:
         return qualified(self.catalog, name)
@@ -368,7 +372,8 @@ class RemoteIcebergTables:
             if isinstance(error, FileNotFoundError) or failure is Failure.MISSING_FILE:
                 remedy = "Was something deleted from the warehouse by hand?"
             elif failure in NO_OUTCOME:
-                remedy = f"Is the Connect server up, and the server or database of catalog {self.catalog}?"
+                up = f"Is the Connect server up, and the server or database of catalog {self.catalog}?"
+                remedy = f"{up} Then run again: the next run goes on from what is in the table."
             elif failure is Failure.MISSING_TABLE:
                 remedy = "The table was dropped after it was prepared. Run again."
             else:

@@ -15,6 +15,8 @@ from pyspark.errors import PySparkException, PySparkValueError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.logger import PySparkLogger
 
+from dagster_airbyte_proto.tables.remote_sessions import SERVER
+
 CALL_ERRORS = (Py4JError, CapturedException, PySparkValueError, OSError)
 """All that a call into the JVM raises: Java's exceptions in both forms that pyspark gives them, and a lost JVM.
 
@@ -153,7 +155,11 @@ def is_refused_by_server(error: BaseException, *, or_denied: bool) -> bool:
 def _refusal_of_server(error: BaseException) -> str | None:
     """Returns why a Connect server did not take a request, which pyspark has in the middle of a long text, or None."""
     call = _failed_call(error)
-    return None if call is None else f"{str(call.details()).partition(chr(10))[0]} ({call.code().name})"
+    if call is None:
+        return None
+    found = f"{str(call.details()).partition(chr(10))[0]} ({call.code().name})"
+    server = getattr(call, SERVER, "")
+    return f"the Spark Connect server {server} does not answer: {found}" if server else found
 
 
 def _failed_call(error: BaseException) -> Any:
