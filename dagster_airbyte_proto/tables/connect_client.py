@@ -60,7 +60,7 @@ def _answering_session(url: str) -> Any:
             session: Any = _new_session(url) if before is None else before
             if session is not before:
                 _opened_by_us[session.session_id] = session
-        limit_patience_of(session)
+        limit_retries_of(session)
         try:
             session.conf.get("spark.app.name", "")  # A call each time: `version` is one for the first time alone.
         except BaseException as error:
@@ -74,12 +74,12 @@ def _answering_session(url: str) -> Any:
             return session
 
 
-def limit_patience_of(session: Any) -> None:
+def limit_retries_of(session: Any) -> None:
     """Has the session give up a server that does not answer after half a minute, where pyspark would after ten."""
     if (client := getattr(session, "client", None)) is not None:
-        from dagster_airbyte_proto.tables.spark.connect_patience import limit_patience  # An extra.
+        from dagster_airbyte_proto.tables.spark.connect_retries import limit_retries  # An extra.
 
-        limit_patience(client)
+        limit_retries(client)
 
 
 def forget_if_useless(session: Any, error: BaseException) -> bool:

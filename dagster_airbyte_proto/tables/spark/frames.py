@@ -19,7 +19,7 @@ from pyspark.sql.types import NullType, StringType, StructField
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.connect_client import limit_patience_of
+from dagster_airbyte_proto.tables.connect_client import limit_retries_of
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG
 from dagster_airbyte_proto.tables.iceberg.log import Snapshot
 from dagster_airbyte_proto.tables.remote_sessions import is_remote
@@ -85,7 +85,7 @@ def open_catalog(session: Callable[[], SparkSession], catalog: str) -> SparkSess
     with keep_interrupt_handler():
         found = session()
     if is_remote(found):
-        limit_patience_of(found)
+        limit_retries_of(found)
     key = f"spark.sql.catalog.{catalog}"
     if catalog != SESSION_CATALOG and found.conf.get(key, None) is None:
         raise ConfigError(

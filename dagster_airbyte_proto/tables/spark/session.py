@@ -30,7 +30,7 @@ from pyspark.sql.types import VariantVal
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
 from dagster_airbyte_proto.loads.vended import CredentialSource
-from dagster_airbyte_proto.tables.connect_client import connect, limit_patience_of
+from dagster_airbyte_proto.tables.connect_client import connect, limit_retries_of
 from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm, check_one_kind, is_remote
 from dagster_airbyte_proto.tables.spark.jvm.class_archive import class_archive
@@ -160,7 +160,7 @@ class LazySession:
         try:
             opened = session()
             if is_remote(opened):
-                limit_patience_of(opened)
+                limit_retries_of(opened)
             return opened
         except ConfigError as error:
             self._refusal = error
@@ -202,7 +202,7 @@ def query(session: SparkSession, sql: str) -> QueryResult:
     """Runs one statement and returns all its rows. Raises TableError with the first line of Spark's message."""
     log_no_raised_errors()
     if is_remote(session):
-        limit_patience_of(session)
+        limit_retries_of(session)
     try:
         # Through Arrow: rows from `collect` have timestamps in the time zone of this process.
         answer = session.sql(sql).toArrow()

@@ -38,7 +38,7 @@ def _remote_copy_with(session: SparkSession, settings: Mapping[str, str]) -> Ite
     with _one_at_a_time:
         kept: dict[str, Any] = vars(session)
         copy = kept.get(_COPY) or kept.setdefault(_COPY, cast(Any, session).cloneSession())
-        # One patience for both: where one found the server gone, the other one need not wait for it again.
+        # One limit for both: where one found the server gone, the other one need not wait for it again.
         copy.client.set_retry_policies(cast(Any, session).client.get_retry_policies())
         try:
             for key, value in settings.items():

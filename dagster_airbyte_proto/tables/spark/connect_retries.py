@@ -1,8 +1,8 @@
-"""The patience of a client of Spark Connect with a server that does not answer: half a minute, and not ten minutes.
+"""The tries of a client of Spark Connect whose server does not answer: for half a minute, and not for ten minutes.
 
 pyspark tries a request again for ten minutes. So it does with the one that found the server gone, with those by which
 the work ends, and with those of its own threads, for which Python waits at the end of a process. Here all requests of
-a client have one patience:
+a client have one limit:
 
 - A request is tried again for half a minute. Once one was given up, the others have a single try, for a minute.
 - Nothing is tried again once the process ends, or once somebody pressed Ctrl-C.
@@ -26,7 +26,7 @@ _FIRST_PAUSE_MS = 50
 _LONGEST_PAUSE_MS = 2000
 
 
-class ServerPatience(RetryPolicy):
+class ServerRetries(RetryPolicy):
     """Tries again what found no server. Everything else is left to the policy behind this one."""
 
     def __init__(self, server: str) -> None:
@@ -55,9 +55,9 @@ class ServerPatience(RetryPolicy):
 class _Tries(RetryPolicyState):
     """The tries of one request."""
 
-    def __init__(self, patience: ServerPatience) -> None:
-        super().__init__(patience)
-        self._patience = patience
+    def __init__(self, retries: ServerRetries) -> None:
+        super().__init__(retries)
+        self._retries = retries
         self._since: float | None = None
         self._pause_ms = _FIRST_PAUSE_MS
         # On Ctrl-C pyspark itself sends a request: the server shall stop what it does.
@@ -66,10 +66,10 @@ class _Tries(RetryPolicyState):
     def next_attempt(self, exception: BaseException | None = None) -> int | None:
         """Returns the milliseconds until the next try, or None if the request is given up."""
         if exception is not None:
-            setattr(exception, SERVER, self._patience.server)
+            setattr(exception, SERVER, self._retries.server)
         if self._since is None:
             self._since = time.monotonic()
-        if _is_wanted_to_end() or self._is_of_interrupt or self._patience.is_over(self._since):
+        if _is_wanted_to_end() or self._is_of_interrupt or self._retries.is_over(self._since):
             return None
         pause, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, _LONGEST_PAUSE_MS)
         return pause
@@ -81,9 +81,9 @@ def _is_wanted_to_end() -> bool:
     return has_stopped_waiting() or pools._shutdown or not threading.main_thread().is_alive()
 
 
-def limit_patience(client: Any) -> None:
-    """Limits the patience of a client, unless somebody has given it a policy other than pyspark's own."""
+def limit_retries(client: Any) -> None:
+    """Limits the tries of a client, unless somebody has given it a policy other than pyspark's own."""
     policies = client.get_retry_policies()
     if [(type(each), vars(each)) for each in policies] == [(DefaultPolicy, vars(DefaultPolicy()))]:
         endpoint = getattr(getattr(client, "_builder", None), "endpoint", "")
-        client.set_retry_policies([ServerPatience(endpoint and f"sc://{endpoint}"), *policies])
+        client.set_retry_policies([ServerRetries(endpoint and f"sc://{endpoint}"), *policies])
