@@ -17,7 +17,7 @@ from dagster_airbyte_proto.model import MergeMode
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.push import push
-from dagster_airbyte_proto.tables.connect_client import url_with_token
+from dagster_airbyte_proto.tables.connect_client import check_same_server, url_with_token
 from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, find_format, rewinder_of
 from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -163,6 +163,26 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_token(url: str, token:
     )
     assert "ConfigError: connecting to Spark" in refused.stderr
     assert "correct-horse" not in refused.stderr
+
+
+def test_a_frame_of_another_server_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be written to the table of that name on its own server."""
+    if not is_possible():
+        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    from pyspark.sql.connect.session import SparkSession as RemoteSparkSession
+
+    monkeypatch.setattr(RemoteSparkSession, "_default_session", None)
+    monkeypatch.setattr(RemoteSparkSession, "_active_session", threading.local())
+    urls = ("sc://127.0.0.1:1", "sc://127.0.0.1:1/;authorization=renewed", "sc://127.0.0.1:2", "sc://127.0.0.1:1/;a=b")
+    here, same, *others = sessions = [RemoteSparkSession.builder.remote(url).create() for url in urls]
+    try:
+        check_same_server("writing", same.range(3), here)
+        for other in others:
+            with pytest.raises(ConfigError, match="another Spark server"):
+                check_same_server("writing", other.range(3), here)
+    finally:
+        for each in sessions:  # Else Python looks for their servers at its end.
+            each.client.close()
 
 
 @pytest.mark.parametrize(("code", "is_forgotten"), [("UNAUTHENTICATED", True), ("PERMISSION_DENIED", False)])
