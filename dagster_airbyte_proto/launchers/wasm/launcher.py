@@ -9,7 +9,7 @@ import json
 import os
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from itertools import permutations
 from pathlib import Path
@@ -44,6 +44,9 @@ from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE, KEPT, 
 
 _SOURCE_VERBS = (Verb.DISCOVER, Verb.READ)
 _START_SECONDS = 30.0
+_OF_KERNEL = (Path("/proc"), Path("/sys"), Path("/dev"))
+"""Folders of no files. By `/proc` a component writes to the memory of the process that holds it, and is out."""
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - files, in memory
 _CONFIG = msgspec.json.Decoder(dict[str, object])
 
 
@@ -168,10 +171,16 @@ class WasmLauncher:
         found = [(Path(folder).resolve(), Path(os.path.normpath(folder))) for folder in grants.preopens]
         hidden = [each.resolve() for each in self._options.permissions.hidden]
         for where, folder in found:
-            if any(where.is_relative_to(each) or each.is_relative_to(where) for each in hidden):
+            if _meets(where, hidden):
                 raise ConfigError(
                     doing,
                     f"its folder {folder} holds our own files, or is among them",
+                    remedy="Leave it out of permissions: fs: allowed_preopens.",
+                )
+            if _meets(where, _OF_KERNEL) and not where.is_relative_to(_SHARED_MEMORY):
+                raise ConfigError(
+                    doing,
+                    f"its folder {folder} holds files of the kernel, by which processes and devices are reached",
                     remedy="Leave it out of permissions: fs: allowed_preopens.",
                 )
             if not where.is_dir():
@@ -185,6 +194,10 @@ class WasmLauncher:
                     remedy="Name one of them in permissions: fs: allowed_preopens.",
                 )
         return [(str(where), name) for (where, _), name in zip(found, grants.preopens, strict=True)]
+
+
+def _meets(folder: Path, others: Iterable[Path]) -> bool:
+    return any(folder.is_relative_to(each) or each.is_relative_to(folder) for each in others)
 
 
 def _of_config(manifest: ConnectorManifest) -> list[str]:

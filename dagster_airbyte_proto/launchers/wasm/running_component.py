@@ -50,7 +50,7 @@ class RunningComponent:
             return self._inbox.feed(data) if self._inbox.has_room else 0
 
     def _step(self, timeout_seconds: float) -> bytes | None:
-        self._session.wait_seconds = timeout_seconds
+        self._session.begin_step(timeout_seconds)
         chunk = next(self._steps, b"")
         self._has_ended = self._has_ended or chunk == b""
         return chunk

@@ -1,8 +1,9 @@
 """A session with a component: calls its functions, and serves the calls that it makes meanwhile. One thread.
 
 Everything here is a generator, so that whoever reads the connector decides how long it waits: each step yields a piece
-of the connector's output, or None if nothing came within `wait_seconds`. So there is no thread of our own, and a slow
-reader slows the connector: it gets its replies when its output is read.
+of the connector's output, or None if nothing came within `wait_seconds`, however many calls were served meanwhile: one
+that waits for a server looks at its socket all the time. So there is no thread of our own, and a slow reader slows the
+connector: it gets its replies when its output is read.
 
 The limit of time holds for one call, and counts the connector's own time: what it takes while we wait for it, and what
 it takes between two looks at it of which the second finds nothing either. It may spin, sleep or wait for what never
@@ -34,6 +35,8 @@ _START_SECONDS = 600.0
 """The limit for loading a component. A large one may have to be compiled."""
 _PAUSE_STEP_SECONDS = 0.25
 _IDLE_SECONDS = 0.05
+_LEAST_STEP_SECONDS = 0.02
+"""A reader of several components waits for none of them. Each still has time to be served more than one call."""
 
 
 class ComponentEnded(Exception):
@@ -64,6 +67,12 @@ class ComponentSession:
         self._timeout_seconds = timeout_seconds
         self._reader = MessageReader()
         self._silent_since: float | None = None
+        self._step_ends_at = 0.0
+
+    def begin_step(self, wait_seconds: float) -> None:
+        """Notes that a step begins, which waits so long for output."""
+        self.wait_seconds = wait_seconds
+        self._step_ends_at = time.monotonic() + max(wait_seconds, _LEAST_STEP_SECONDS)
 
     def started(self) -> Steps:
         """Waits until the component is loaded. Returns whether it had to be compiled."""
@@ -113,6 +122,8 @@ class ComponentSession:
                     yield self._host.output.popleft()
                 if message.expects_reply:
                     waited = self._write(reply_to(message.function, result), name, waited)
+                if time.monotonic() >= self._step_ends_at:
+                    yield None
 
     def call_patiently(self, name: str, *arguments: Any) -> Steps:
         """Calls a function again while its error allows it, unless the call had an effect here already."""

@@ -27,6 +27,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.rapidbyte.manifest import ConnectorManifest, size_in_bytes
 
 DEFAULT_MEMORY_BYTES = 1 << 30
@@ -110,14 +111,17 @@ class Grants(NamedTuple):
 
 
 def granted(manifest: ConnectorManifest, narrowing: Narrowing, config: Mapping[str, Any] | None = None) -> Grants:
-    """Returns what is granted. Without a config, no host of it is. Raises ConfigError for a size that is none."""
+    """Returns what is granted. Without a config, no host of it is. Raises ConfigError for a limit that is none."""
     permissions, limits = manifest.permissions, manifest.limits
+    if limits.timeout_seconds is not None and limits.timeout_seconds <= 0:
+        doing = f"reading the manifest of {manifest.name}"
+        raise ConfigError(doing, f"timeout_seconds is {limits.timeout_seconds:g}: no call could end in time")
     memory = None if limits.max_memory is None else size_in_bytes(limits.max_memory, manifest.name)
     of_config = config_hosts(config or {}) if permissions.network.allow_runtime_config_domains else ()
     return Grants(
         HostRule(permissions.network.allowed_domains or (), of_config, narrowing.hosts),
         _intersection(permissions.env.allowed_vars, narrowing.variables),
-        _intersection(permissions.fs.preopens, narrowing.preopens),
+        _granted_folders(permissions.fs.preopens, narrowing.preopens),
         int(_smaller(memory, narrowing.memory_bytes, DEFAULT_MEMORY_BYTES)),
         float(_smaller(limits.timeout_seconds, narrowing.timeout_seconds, DEFAULT_TIMEOUT_SECONDS)),
     )
@@ -218,6 +222,12 @@ def _nat64(found: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
 
 def _intersection(declared: tuple[str, ...], allowed: tuple[str, ...] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for each in declared if allowed is None or each in allowed))
+
+
+def _granted_folders(declared: tuple[str, ...], allowed: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The same of folders: `/data/` is `/data`. No more than that: `/data/link/..` may be anywhere."""
+    plain = None if allowed is None else {each.rstrip("/") for each in allowed}
+    return tuple(dict.fromkeys(each for each in declared if plain is None or each.rstrip("/") in plain))
 
 
 def _smaller(first: float | None, second: float | None, default: float) -> float:

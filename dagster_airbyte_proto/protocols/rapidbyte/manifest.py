@@ -20,7 +20,7 @@ MANIFEST_SECTION = "rapidbyte_manifest_v1"
 CONFIG_SCHEMA_SECTION = "rapidbyte_config_schema_v1"
 PARTITIONED_READ = "partitioned_read"
 _SECTIONS = frozenset((MANIFEST_SECTION, CONFIG_SCHEMA_SECTION))
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?\s*", re.IGNORECASE)
 
 
 class NetworkPermissions(msgspec.Struct, frozen=True):
@@ -106,11 +106,22 @@ def read_manifest(binary: bytes, name: str) -> ConnectorManifest:
     return manifest if schema is None else msgspec.structs.replace(manifest, config_schema=schema)
 
 
+def declared_variables(specification: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the variables that a manifest declares, by the specification that has it. Other connectors declare
+    none."""
+    found: Any = specification
+    for name in ("manifest", "permissions", "env", "allowed_vars"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list | tuple) else ()
+
+
 def size_in_bytes(written: int | str, name: str) -> int:
-    """The size as a manifest writes it: a number of bytes, or such as `128mb`, where mb is 1024 times 1024."""
-    if isinstance(written, int):
-        return written
-    match = _SIZE.fullmatch(written)
-    if match is None:
-        raise ConfigError(f"reading the manifest of {name}", f"max_memory is {written[:40]!r}, which is no size")
-    return int(float(match[1]) * 1024 ** " kmgt".index((match[2] or " ").lower()))
+    """The size as a manifest writes it: a number of bytes, or such as `128mb`, where mb is 1024 times 1024.
+
+    Raises ConfigError for what is none: to wasmtime a negative limit is no limit.
+    """
+    match = _SIZE.fullmatch(str(written))
+    found = int(float(match[1]) * 1024 ** " kmgt".index((match[2] or " ").lower())) if match else 0
+    if found <= 0:
+        raise ConfigError(f"reading the manifest of {name}", f"max_memory is {str(written)[:40]!r}, which is no size")
+    return found

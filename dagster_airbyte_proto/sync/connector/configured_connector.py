@@ -1,5 +1,6 @@
 """A connection's connector, ready to be queried and run: its config is filled and checked, its secrets are masked."""
 
+import os
 import shlex
 import threading
 from collections.abc import Iterable
@@ -13,9 +14,10 @@ from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
-from dagster_airbyte_proto.masking import Mask, secret_values
+from dagster_airbyte_proto.masking import Mask, named_secrets, secret_values
 from dagster_airbyte_proto.model import Catalog, StreamId
 from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, ConfigEvent, MetricEvent, SpecEvent
+from dagster_airbyte_proto.protocols.rapidbyte.manifest import declared_variables
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache, CachedAnswer
 from dagster_airbyte_proto.sync.connector.config_check import check_config
 from dagster_airbyte_proto.sync.connector.connector_config import ConnectorConfig
@@ -171,6 +173,10 @@ class ConfiguredConnector(Generic[AnyConversation]):
             self.cache.keep_spec(self.identity, msgspec.json.encode(spec.message))
         self.connector = self.connector._replace(protocol=self.protocol.adapted_to(spec))
         self._knows_spec = True
+        # A component gets these by its manifest's word alone: no connection needs to name them.
+        given = {name: os.environ[name] for name in declared_variables(spec.message) if name in os.environ}
+        if given:
+            self.mask_more(named_secrets(given))
         return spec
 
     def note(self, text: str) -> None:

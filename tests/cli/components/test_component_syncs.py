@@ -4,6 +4,7 @@ import datetime
 import io
 import json
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -217,6 +218,30 @@ def test_no_secret_is_the_name_of_a_metric(place: Place, monkeypatch: pytest.Mon
     metric = json.dumps({"name": name, "value": 1}, separators=(",", ":"))
     report = place.json("sync", _connect(place, script_orders=f"metric {metric}", password="${env:SHOP_PASSWORD}"))
     assert report["streams"]["orders"]["metrics"] == {"source": {"x" * 190 + "***": 1.0}}
+
+
+def test_a_secret_variable_that_the_manifest_alone_names_is_masked(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "hunter2-the-password")
+    said = "denied:hunter2-the-password:twice"
+    file = _connect(place, script_users=f"log 2 {said};fail", error_code=said)
+    manifest = {**guests.MANIFEST, "permissions": {"env": {"allowed_vars": ["SHOP_PASSWORD", "UNSET"]}}}
+    built = guests.with_section(guests.built().read_bytes(), "rapidbyte_manifest_v1", manifest)
+    (place.folder / "source.wasm").write_bytes(built)
+    shown = place.run("sync", file, "--streams", "users", "--verbose", "--json")
+    assert "denied:***:twice" in shown.err and "denied:***:twice" in shown.json["streams"]["users"]["error"]
+    assert "hunter2" not in shown.err + shown.out
+
+
+def test_a_sync_whose_component_waits_for_a_server_is_cancelled(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        allowed = {"permissions": {"network": {"allowed_hosts": ["127.0.0.1"]}}}
+        script = f"connect 127.0.0.1 {silent.getsockname()[1]};recv 1 9"
+        running = place.start("sync", _connect(place, allowed, script_users=script), "--verbose")
+        running.wait_for("connect 1")
+        running.process.send_signal(signal.SIGINT)
+        assert running.end().code == 130
 
 
 def test_a_broken_batch_fails_its_stream_alone(place: Place) -> None:

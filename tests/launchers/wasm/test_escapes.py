@@ -28,7 +28,9 @@ from tests.launchers.wasm.conftest import Component, Output, invocation, output
 from tests.support.wasm import guests
 
 pytestmark = pytest.mark.everyday(
-    "test_a_destination_that_drops_no_frame_gets_no_more", "test_a_handle_is_good_for_its_own_component_alone"
+    "test_a_destination_that_drops_no_frame_gets_no_more",
+    "test_a_handle_is_good_for_its_own_component_alone",
+    "test_no_spelling_of_an_address_leads_to_this_machine",
 )
 
 _MIB = 1 << 20
@@ -157,6 +159,20 @@ def test_a_name_that_leads_to_an_address_of_our_own_network_card_is_refused(monk
         with pytest.raises(CallRefused) as refused:
             sockets.connect(host, 1)
         assert refused.value.error.code == code
+
+
+_SPELLINGS = [
+    "127.1", "0x7f.1", "0177.0.0.1", "2130706433", "0x7f000001", "0", "0.0.0.0", "[::]", "::1", "0:0:0:0:0:0:0:1%lo",
+    "::ffff:127.0.0.1", "::ffff:7f00:1", "[::ffff:a9fe:a9fe]", "::127.0.0.1", "64:ff9b::169.254.169.254", "0xa9fea9fe",
+    "fe80::1%lo", "localhost.", "LOCALHOST", "169.254.169.254.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", _SPELLINGS)
+def test_no_spelling_of_an_address_leads_to_this_machine(host: str) -> None:
+    with pytest.raises(CallRefused) as refused:
+        HostSockets(HostRule(("*",), ("api.example.com",))).connect(host, 1)
+    assert refused.value.error.code in ("NETWORK_DENIED", "DNS_RESOLUTION_FAILED")
 
 
 def test_that_descriptors_are_short_does_not_make_a_host_a_forbidden_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
 """Components under their launcher: requests, ends of every kind, the cache, grants."""
 
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.everyday(
     "test_streams_run_one_after_the_other_and_one_that_fails_stops_no_other",
     "test_a_trap_says_which",
     "test_a_call_without_end_is_ended[spin]",
+    "test_one_that_waits_for_a_server_holds_up_no_reader",
     "test_a_component_ends_with_us",
     "test_compiled_code_that_is_not_ours_alone_is_not_run[damaged]",
     "test_without_wasmtime_there_is_a_clear_error",
@@ -129,6 +132,27 @@ def test_memory_ends_at_its_limit(source: Component) -> None:
 
 def test_endless_recursion_is_a_trap(source: Component) -> None:
     assert source.read("recurse").report.code == 70
+
+
+def test_one_that_waits_for_a_server_holds_up_no_reader(source: Component) -> None:
+    """It asks for bytes again and again, and each time there are none yet."""
+    read: list[bytes | None] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        script = f"connect localhost {silent.getsockname()[1]};recv 1 9"
+        running = source.launcher().launch(
+            invocation(Verb.READ, {"script": script, "host": "localhost"}), environment={}
+        )
+
+        def read_on() -> None:
+            while read[-1:] != [b""]:
+                read.append(running.read(0.05))
+
+        threading.Thread(target=read_on, daemon=True).start()
+        try:
+            until(lambda: any(b"connect 1" in (each or b"") for each in read), "it connects")
+            until(lambda: read[-3:] == [None] * 3, "a read that brings nothing ends")
+        finally:
+            running.stop()
 
 
 def test_nothing_in_time_is_none_and_a_stop_ends_it(source: Component, runs_folder: Path) -> None:
@@ -306,6 +330,15 @@ def test_our_own_files_are_never_a_folder_of_a_component(preopen: str, tmp_path:
         Component(path, tmp_path).launcher(options=options).launch(invocation(Verb.CHECK, {}), environment={})
     allowed = Component(path, tmp_path).launcher(Narrowing(preopens=()), options)
     assert output(allowed, Verb.CHECK, {}).lines[0]["status"] == "success"
+
+
+@pytest.mark.parametrize("preopen", ["/proc", "/proc/self/task", "/sys", "/dev", "/"])
+def test_a_folder_of_the_kernel_is_no_folder_of_a_component(preopen: str, tmp_path: Path) -> None:
+    manifest = {**guests.MANIFEST, "permissions": {"fs": {"preopens": [preopen]}}}
+    path = tmp_path / "nosy.wasm"
+    path.write_bytes(guests.connector(tmp_path, "source", manifest))
+    with pytest.raises(ConfigError, match="holds files of the kernel"):
+        Component(path, tmp_path).launcher().launch(invocation(Verb.CHECK, {}), environment={})
 
 
 def test_a_folder_within_another_is_refused_also_where_a_link_hides_it(tmp_path: Path) -> None:

@@ -120,8 +120,22 @@ def test_without_limits_there_are_defaults() -> None:
     bare = ConnectorManifest()
     assert granted(bare, Narrowing())[3:] == (1 << 30, 300.0)
     assert granted(bare, Narrowing(memory_bytes=5, timeout_seconds=900))[3:] == (5, 900.0)
-    with pytest.raises(ConfigError, match="'lots', which is no size"):
-        granted(ConnectorManifest(limits=ManifestLimits(max_memory="lots")), Narrowing())
+
+
+@pytest.mark.parametrize("memory", ["lots", -1, 0, "0mb", "9" * 400])
+def test_a_limit_of_a_manifest_that_is_none_is_refused_and_does_not_lift_that_of_the_connection(
+    memory: int | str,
+) -> None:
+    with pytest.raises(ConfigError, match="which is no size"):
+        granted(ConnectorManifest(limits=ManifestLimits(max_memory=memory)), Narrowing(memory_bytes=64 << 20))
+    with pytest.raises(ConfigError, match="timeout_seconds is -1"):
+        granted(ConnectorManifest(limits=ManifestLimits(timeout_seconds=-1)), Narrowing())
+
+
+def test_a_folder_is_the_same_with_a_slash_at_its_end() -> None:
+    folders = {"fs": {"preopens": ["/data", "/exports/", "/data/link/.."]}}
+    narrowing = Narrowing(preopens=("/data/", "/exports"))
+    assert granted(_read(permissions=folders), narrowing).preopens == ("/data", "/exports/")
 
 
 @pytest.mark.parametrize(
