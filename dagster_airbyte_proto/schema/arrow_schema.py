@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.columns import DECIMAL_SCALE
 
@@ -30,6 +31,16 @@ def is_bytes(kind: pa.DataType) -> bool:
     return any(claim(kind) for claim in _BYTES)
 
 
+def written_out(array: pa.Array) -> pa.Array:
+    """Returns an array with each of its values, where it names them by indices or by runs: Arrow has few functions for
+    these."""
+    if pa.types.is_dictionary(array.type):
+        return array.dictionary_decode()
+    if pa.types.is_run_end_encoded(array.type) and not pa.types.is_nested(array.type.value_type):
+        return pc.run_end_decode(array)
+    return array
+
+
 def _field_schema(field: pa.Field) -> Mapping[str, Any]:
     comment = (field.metadata or {}).get(b"comment")
     described = {"description": comment.decode(errors="replace")} if comment else {}
@@ -37,7 +48,7 @@ def _field_schema(field: pa.Field) -> Mapping[str, Any]:
 
 
 def _type_schema(kind: pa.DataType) -> Mapping[str, Any]:
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return _type_schema(kind.value_type)
     if is_list(kind):
         return {"type": "array", "items": _type_schema(kind.value_type)}

@@ -23,6 +23,7 @@ from pyarrow import types
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.protocols.rapidbyte.changes import DELETE, DELETED_AT, OPERATION
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import SourcePolicies
+from dagster_airbyte_proto.schema.arrow_schema import written_out
 from dagster_airbyte_proto.staging.arrow.typed_text import TEXT_FORMS
 
 NEW, REMOVED, NULLABILITY, TYPE = "new_column", "removed_column", "nullability_change", "type_change"
@@ -182,7 +183,7 @@ class BatchPolicy:
 
     def _has_its_type(self, name: str, kind: pa.DataType) -> bool:
         matches = _MATCHES.get(str(self._columns[name].get("data_type")))
-        value = kind.value_type if types.is_dictionary(kind) else kind
+        value = kind.value_type if types.is_dictionary(kind) or types.is_run_end_encoded(kind) else kind
         return matches is None or types.is_null(kind) or bool(matches(value))
 
 
@@ -202,15 +203,15 @@ def _with_deletions(batch: pa.RecordBatch, operations: pa.Array) -> pa.RecordBat
 
 def _has_null(array: pa.Array, deleted: pa.BooleanArray | None) -> bool:
     """True if a value is null in a row that is not deleted."""
+    array = written_out(array)
     if deleted is None or not array.null_count:
         return bool(array.null_count)
     return bool(pc.any(pc.and_not(array.is_null(), deleted)).as_py())
 
 
 def _decoded(operations: pa.Array) -> pa.Array:
-    """The texts of the rows, each written out: Arrow has few functions for dictionaries and views."""
-    if types.is_dictionary(operations.type):
-        operations = operations.dictionary_decode()
+    """The texts of the rows, each written out, and none of them a view."""
+    operations = written_out(operations)
     return operations.cast(pa.string()) if _is_text(operations.type) else operations
 
 

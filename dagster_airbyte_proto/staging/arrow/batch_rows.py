@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.schema.arrow_schema import is_bytes, is_list
+from dagster_airbyte_proto.schema.arrow_schema import is_bytes, is_list, written_out
 from dagster_airbyte_proto.schema.columns import DECIMAL_SCALE, Columns, ValueKind, ValueType, null_array
 from dagster_airbyte_proto.staging.arrow.typed_text import DecimalText, decimals_of_text
 from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
@@ -30,7 +30,7 @@ from dagster_airbyte_proto.staging.rows.changes import (
 )
 from dagster_airbyte_proto.staging.rows.times import floor_to_microseconds, null_outside_years
 
-_ENCODER = msgspec.json.Encoder(decimal_format="number")
+_ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=lambda value: _time_text(value))
 _TIMES = (ValueKind.DATE, ValueKind.TIMESTAMP, ValueKind.LOCAL_TIMESTAMP)
 _ZERO_ZONES = (None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 _WIDE_DECIMAL = pa.decimal256(76, 28)
@@ -54,8 +54,7 @@ def batch_rows(batch: pa.RecordBatch, columns: Columns) -> WireRows:
 
 
 def _convert(kind: ValueType, array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    array = written_out(array)
     if array.null_count == len(array):
         return pa.nulls(len(array), pa.string()) if kind.is_json_text else null_array(len(array), kind.table_type)
     if kind.is_json_text:
@@ -233,6 +232,12 @@ def _encoded(scalar: Any) -> str:
     if "null" in text and _has_non_finite(value):
         raise ValueError("NaN and infinities are no JSON, and are encoded as null")
     return text
+
+
+def _time_text(value: Any) -> str:
+    """Returns a time of nanoseconds, which is one of pandas, as RFC 3339 has it."""
+    text: str = value.isoformat()
+    return text.replace("+00:00", "Z")
 
 
 def _has_non_finite(value: Any) -> bool:

@@ -1,5 +1,8 @@
 """Reads Arrow's IPC streams, of a stranger's making, as far as their size is bounded by what came.
 
+A frame may have several streams, one behind the other: a writer that is opened for each batch makes such. Arrow reads
+the first, and is silent about the rest.
+
 The format lets a writer compress the buffers of a batch (lz4, zstd). Half a megabyte may then unpack to any size, and
 Arrow unpacks before anybody can look. So a compressed batch is refused: pipes between processes gain nothing from it.
 What a message is stands in its metadata, a flatbuffer, of which three fields are read here. Metadata of before Arrow
@@ -10,12 +13,14 @@ be done with a batch before all of it is validated, and its size computed.
 """
 
 import struct
+from collections import Counter
+from collections.abc import Iterator
 
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.staging.arrow.unpacked_size import unpacked_bytes
+from dagster_airbyte_proto.staging.arrow.unpacked_size import VALUE_BYTES, unpacked_bytes
 
 MAX_UNPACKED_BYTES = 1 << 30
 """Twice what a batch may have as it is sent: 128 million values that are null, or text that is named by an index."""
@@ -27,19 +32,39 @@ _DATA_OF_DICTIONARY, _COMPRESSION_OF_BATCH = 1, 3
 
 
 def record_batches(content: bytes, stream: StreamId) -> tuple[pa.RecordBatch, ...]:
-    """Returns the batches of an IPC stream, valid and without a copy. Raises ProtocolViolation."""
+    """Returns the batches of the IPC streams in it, valid and without a copy. Raises ProtocolViolation."""
     try:
-        for message in pa.ipc.MessageReader.open_stream(content):
-            _check_message(memoryview(message.metadata), stream)
-        with pa.ipc.open_stream(content) as reader:
-            return tuple(_checked(batch, stream) for batch in reader)
+        return tuple(_batches(content, stream))
     except (pa.ArrowException, OSError, EOFError, ValueError, IndexError, struct.error) as error:
         raise ProtocolViolation(_DOING, str(error)[:500], stream=str(stream)) from error
 
 
+def _batches(content: bytes, stream: StreamId) -> Iterator[pa.RecordBatch]:
+    source, start = pa.BufferReader(content), 0
+    while True:
+        for message in pa.ipc.MessageReader.open_stream(source):
+            _check_message(memoryview(message.metadata), stream)
+        source.seek(start)
+        with pa.ipc.open_stream(source) as reader:
+            _check_names(reader.schema, stream)
+            for batch in reader:
+                yield _checked(batch, stream)
+        start = source.tell()
+        if content.count(0, start) == len(content) - start:  # Nothing follows, or padding.
+            return
+
+
+def _check_names(schema: pa.Schema, stream: StreamId) -> None:
+    twice = [name for name, count in Counter(schema.names).items() if count > 1]
+    if twice:
+        named = ", ".join(twice[:20])[:500]
+        raise ProtocolViolation(_DOING, f"it has several columns of one name: {named}", stream=str(stream))
+
+
 def _checked(batch: pa.RecordBatch, stream: StreamId) -> pa.RecordBatch:
     batch.validate(full=True)
-    size = sum(map(unpacked_bytes, batch.columns))
+    # A batch without columns has as many rows as it says, in no bytes at all.
+    size = sum(map(unpacked_bytes, batch.columns)) or batch.num_rows * VALUE_BYTES
     if size > MAX_UNPACKED_BYTES:
         found = f"its {batch.num_rows:,} rows unpack to {size:,} bytes, and may to {MAX_UNPACKED_BYTES:,}"
         raise ProtocolViolation(_DOING, found, stream=str(stream))

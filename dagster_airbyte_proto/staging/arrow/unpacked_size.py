@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.arrow_schema import is_bytes
 
-_VALUE_BYTES = 8
+VALUE_BYTES = 8
 """The least that a value counts, as it may become one of a table: a null of a number's column has as many."""
 _VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
 
@@ -20,7 +20,7 @@ def unpacked_bytes(array: pa.Array) -> int:
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return unpacked_bytes(array.storage)
-    least = len(array) * _VALUE_BYTES
+    least = len(array) * VALUE_BYTES
     if pa.types.is_dictionary(kind):
         return least + _named_bytes(array)
     if pa.types.is_run_end_encoded(kind):

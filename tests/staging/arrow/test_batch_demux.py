@@ -18,6 +18,8 @@ from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
 
 _ROWS = pa.record_batch({"id": [1, 2, 3], "name": ["a", None, "c\n"]})
 _WORDS = pa.record_batch({"word": pa.array(["x", "y", "x"]).dictionary_encode()})
+_TWICE = pa.record_batch([pa.array([1]), pa.array([2])], ["id", "id"])
+_NO_COLUMNS = pa.record_batch([pa.nulls(1 << 28)], ["v"]).select([])
 
 
 def _ipc(*batches: pa.RecordBatch, **options: Any) -> bytes:
@@ -54,6 +56,12 @@ def test_lines_and_batches_are_the_same_however_they_are_cut(size: int) -> None:
     assert words == (StreamId.of("words"), (_WORDS,))
 
 
+@pytest.mark.parametrize("end", [b"", bytes(16)], ids=["ends", "padded"])
+def test_streams_one_behind_the_other_have_all_their_batches(end: bytes) -> None:
+    ((_, batches),) = _demuxed(_sent(_ipc(_ROWS, _ROWS) + _ipc(_ROWS.slice(0, 1)) + _ipc(_WORDS) + end), 1 << 20)
+    assert batches == (_ROWS, _ROWS, _ROWS.slice(0, 1), _WORDS)
+
+
 def test_a_batch_that_comes_as_one_chunk_is_not_copied() -> None:
     content = _ipc(_ROWS)
     demux = BatchDemux()
@@ -76,6 +84,9 @@ def test_a_batch_that_comes_as_one_chunk_is_not_copied() -> None:
         (_sent(_ipc(_ROWS, compression="zstd")), "its buffers are compressed"),
         (_sent(_ipc(_WORDS, compression="lz4")), "its buffers are compressed"),
         (_sent(_ipc(_ROWS, metadata_version=pa.ipc.MetadataVersion.V4)), "its metadata is of before Arrow 1.0"),
+        (_sent(_ipc(_ROWS) + b"no arrow at all"), "reading an Arrow batch"),
+        (_sent(_ipc(_TWICE)), "several columns of one name: id"),
+        (_sent(_ipc(_NO_COLUMNS)), "rows unpack to"),
     ],
 )
 def test_what_is_no_batch_is_a_violation(output: bytes, found: str) -> None:

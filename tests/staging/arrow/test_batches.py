@@ -64,6 +64,8 @@ def one_column(folder: Path, array: pa.Array, declared: pa.DataType | None = Non
         (pa.array([0.5, None], pa.float32()), [0.5, None]),
         (pa.array(["a", None, "ü"], pa.large_string()), ["a", None, "ü"]),
         (pa.array(["a", "b", "a", None]).dictionary_encode(), ["a", "b", "a", None]),
+        (pa.RunEndEncodedArray.from_arrays(pa.array([2, 3]), pa.array(["a", None])), ["a", "a", None]),
+        (pa.RunEndEncodedArray.from_arrays(pa.array([1, 3]), pa.array([None, 7]))[1:], [7, 7]),
         (pa.array([b"\xff", None], pa.large_binary()), [b"\xff", None]),
         (pa.array([Decimal("1.25"), None], pa.decimal128(10, 2)), [Decimal("1.25"), None]),
         (pa.array([Decimal(10**30)], pa.decimal256(50, 0)), [Decimal(10**30)]),
@@ -190,6 +192,10 @@ def test_free_form_values_land_as_json_text(tmp_path: Path) -> None:
     assert [json.loads(value) if value else None for value, _ in landing] == [{"a": 1, "b": [1.5], "c": None}, None]
     maps = pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64()))
     assert one_column(tmp_path, maps) == [('{"k":1}', []), (None, [])]
+    at = pa.StructArray.from_arrays(
+        [pa.array([1], pa.timestamp("ns", "UTC")), pa.array([1000], pa.timestamp("ns"))], ["z", "l"]
+    )
+    assert one_column(tmp_path, at) == [('{"z":"1970-01-01T00:00:00.000000001Z","l":"1970-01-01T00:00:00.000001"}', [])]
     texts = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1.0}', "{no", None]))
     assert one_column(tmp_path, texts) == [('{"a": 1.0}', []), (None, [_MISFIT]), (None, [])]
 
