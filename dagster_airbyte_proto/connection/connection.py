@@ -322,10 +322,10 @@ class Connection(StrictModel):
 
     @model_validator(mode="after")
     def _overrides_of_a_component(self) -> Self:
-        if self.overrides != OverrideOptions() and self.connector.protocol != "rapidbyte":
+        is_component, to = self.connector.protocol == "rapidbyte", self.to
+        if self.overrides != OverrideOptions() and not (is_component or (to and to.connector.protocol == "rapidbyte")):
             raise ValueError("overrides are for a connector of protocol: rapidbyte")
-        is_source = self.connector.protocol == "rapidbyte" and self.push is None
-        if self.schema_evolution != SchemaEvolutionOptions() and not is_source:
+        if self.schema_evolution != SchemaEvolutionOptions() and not (is_component and self.push is None):
             raise ValueError("schema_evolution is for a source of protocol: rapidbyte")
         return self
 

@@ -36,6 +36,15 @@ overrides: {{effective_parallelism: 4, copy_flush_bytes_override: 16 MiB}}
     assert connection.overrides.copy_flush_bytes_override == 16 << 20
 
 
+def test_hints_may_be_for_the_destination_of_a_relay(tmp_path: Path) -> None:
+    relay = f"""
+connector: {{protocol: airbyte, {_PROGRAM}}}
+to: {{connector: {{protocol: rapidbyte, launch: {{kind: wasm, path: crm.wasm}}}}}}
+overrides: {{copy_flush_bytes_override: 16 MiB}}
+"""
+    assert _read(tmp_path, relay).overrides.copy_flush_bytes_override == 16 << 20
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -108,6 +108,30 @@ def test_it_is_a_connection_once_its_columns_are_named(tmp_path: Path) -> None:
     assert connection.to is not None and connection.to.connector.protocol == "rapidbyte"
 
 
+def test_what_no_connection_knows_is_named() -> None:
+    source = {
+        "use": "postgres",
+        "permissions": {"network": {"allowed_domains": ["db"]}, "env": {"allowed_vars": ["A"]}, "sockets": []},
+        "streams": [{"name": "users", "sync_mode": "snapshot"}],
+    }
+    made = imported_pipeline({"source": source, "destination": {"use": "dest-x", "on_data_error": "halt"}}, "file")
+    assert made.document["connector"]["permissions"] == {"env": {"allowed_vars": ["A"]}}
+    assert made.document["streams"] == {"users": {"write": "append"}}
+    for named in (
+        "source.permissions.network.allowed_domains",
+        "source.permissions.sockets",
+        "source.streams.users.sync_mode: snapshot, which is none of full_refresh, incremental, cdc",
+        "destination.on_data_error: halt, which is none of dlq, skip, fail",
+    ):
+        assert named in made.left
+
+
+def test_a_name_for_both_ends_has_a_file_for_each() -> None:
+    ends = {"source": {"use": "acme/postgres@1"}, "destination": {"use": "postgres"}}
+    made = imported_pipeline({**ends, "transforms": [{"use": "mask"}, {"use": "mask"}]}, "file")
+    assert made.components == tuple(f"connectors/{each}.wasm" for each in ("postgres", "mask", "destination_postgres"))
+
+
 @pytest.mark.parametrize(
     ("change", "found"),
     [
@@ -116,6 +140,7 @@ def test_it_is_a_connection_once_its_columns_are_named(tmp_path: Path) -> None:
         ({"source": {"use": "source-x", "streams": [{}]}}, "source.streams.0 has no name"),
         ({"source": {"use": "source-x", "limits": {"max_memory": "lots"}}}, "'lots', and no size"),
         ({"source": {"use": "source-x", "config": "x"}}, "source.config is no mapping"),
+        ({"source": {"use": "source-x", "permissions": {"fs": {"allowed_preopens": "/data"}}}}, "is no list"),
     ],
 )
 def test_a_fault_says_where_it_is(change: dict[str, Any], found: str) -> None:

@@ -1,7 +1,7 @@
 """Turns a pipeline of Rapidbyte into a connection file: a relay from its source to its destination.
 
 1. A pipeline names its connectors (`use: source-postgres`), and Rapidbyte finds their files. Here each is a file that
-   the user puts into the folder `connectors`.
+   the user puts into the folder `connectors`. A file has one role, so a name that stands for two has two files.
 2. Its variables, `${NAME}`, become references to the environment.
 3. Its sizes are powers of 1,024, whether they end in `mb` or in `mib`. They become numbers of bytes.
 4. What else it says, such as the place of its state, is named, never guessed.
@@ -19,7 +19,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?\s*", re.IGNORE
 _WRITES = {"append": "append", "upsert": "append_dedup", "replace": "overwrite"}
 _READS = {"full_refresh": "full_refresh", "incremental": "incremental", "cdc": "incremental"}
 _ON_ERROR = {"dlq": "reject", "skip": "skip", "fail": "fail"}
-_PERMISSIONS = (("network", "allowed_hosts"), ("env", "allowed_vars"), ("fs", "allowed_preopens"))
+_PERMISSIONS = {"network": "allowed_hosts", "env": "allowed_vars", "fs": "allowed_preopens"}
 _OF_PIPELINE = frozenset(("version", "pipeline", "source", "transforms", "destination", "resources"))
 _OF_SOURCE = frozenset(("use", "config", "streams", "permissions", "limits"))
 _OF_DESTINATION = frozenset(
@@ -62,6 +62,7 @@ class _Import:
         self._left: list[str] = []
         self._variables: list[str] = []
         self._components: list[str] = []
+        self._roles: dict[str, str] = {}
 
     def imported(self) -> ImportedPipeline:
         source, destination = self._document["source"], self._document["destination"]
@@ -71,7 +72,7 @@ class _Import:
         overrides, load = self._resources()
         origin = {"connector": self._connector(source, "source"), "config": self._config(source, "source")}
         transforms = [self._transform(each, number) for number, each in enumerate(self._listed("transforms"))]
-        on_error = _ON_ERROR.get(str(destination.get("on_data_error", "dlq")))
+        on_error = self._word(_ON_ERROR, destination.get("on_data_error", "dlq"), "destination.on_data_error")
         document = {
             **origin,
             "streams": dict(self._streams(source, destination)),
@@ -90,14 +91,9 @@ class _Import:
         return ImportedPipeline(self._name, document, *lists)
 
     def _connector(self, part: Mapping[str, Any], place: str) -> dict[str, Any]:
-        file = f"{str(part['use']).rpartition('/')[2].partition('@')[0].replace('-', '_')}.wasm"
+        file = self._file(str(part["use"]), place.partition(".")[0])
         self._components.append(f"connectors/{file}")
-        permissions = self._mapping(part.get("permissions"), f"{place}.permissions")
-        narrowed = {
-            room: {word: list(permissions[room][word])}
-            for room, word in _PERMISSIONS
-            if isinstance(permissions.get(room), Mapping) and permissions[room].get(word) is not None
-        }
+        narrowed = dict(self._permissions(part, f"{place}.permissions"))
         limits = dict(self._mapping(part.get("limits"), f"{place}.limits"))
         if "max_memory" in limits:
             limits["max_memory"] = self._bytes(limits["max_memory"], f"{place}.limits.max_memory")
@@ -107,6 +103,22 @@ class _Import:
             **({"permissions": narrowed} if narrowed else {}),
             **({"limits": limits} if limits else {}),
         }
+
+    def _file(self, use: str, role: str) -> str:
+        stem = use.rpartition("/")[2].partition("@")[0].replace("-", "_")
+        return f"{stem if self._roles.setdefault(stem, role) == role else f'{role}_{stem}'}.wasm"
+
+    def _permissions(self, part: Mapping[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yields what a connection knows of them. All else is named: it would be allowed without a word."""
+        permissions = self._mapping(part.get("permissions"), place)
+        self._leave(permissions, frozenset(_PERMISSIONS), f"{place}.")
+        for room, word in _PERMISSIONS.items():
+            given = self._mapping(permissions.get(room), f"{place}.{room}")
+            self._leave(given, frozenset((word,)), f"{place}.{room}.")
+            if given.get(word) is not None:
+                if not isinstance(given[word], list):
+                    raise self._fault(f"{place}.{room}.{word} is no list", "Write it as [one, two].")
+                yield room, {word: given[word]}
 
     def _streams(
         self, source: Mapping[str, Any], destination: Mapping[str, Any]
@@ -122,7 +134,7 @@ class _Import:
             # Of changes the place in the log is the cursor: with one in the connection they would be read by that.
             cursor = None if stream.get("sync_mode") == "cdc" else stream.get("cursor_field")
             self._leave(stream, _OF_STREAM if cursor else _OF_STREAM - {"cursor_field"}, f"{place}.")
-            read = _READS.get(str(stream.get("sync_mode", "full_refresh")))
+            read = self._word(_READS, stream.get("sync_mode", "full_refresh"), f"{place}.sync_mode")
             key = stream.get("primary_key") or destination.get("primary_key")
             yield (
                 str(stream["name"]),
@@ -191,6 +203,13 @@ class _Import:
         if found is None:
             raise self._fault(f"{place} is {size!r}, and no size", "Write it as 128mb.")
         return int(float(found[1]) * 1024 ** (" kmgt".index(found[2].lower()) if found[2] else 0))
+
+    def _word(self, words: Mapping[str, str], given: Any, place: str) -> str | None:
+        """Our word for one of a pipeline's; None for one that is not known, which is named."""
+        found = words.get(str(given))
+        if found is None:
+            self._left.append(f"{place}: {given}, which is none of {', '.join(words)}")
+        return found
 
     def _listed(self, name: str) -> list[Any]:
         found = self._document.get(name) or []
