@@ -114,7 +114,9 @@ def test_what_no_connection_knows_is_named() -> None:
         "permissions": {"network": {"allowed_domains": ["db"]}, "env": {"allowed_vars": ["A"]}, "sockets": []},
         "streams": [{"name": "users", "sync_mode": "snapshot"}],
     }
-    made = imported_pipeline({"source": source, "destination": {"use": "dest-x", "on_data_error": "halt"}}, "file")
+    query = {"use": "transform-sql", "config": {"query": "SELECT '${SHOP}' AS shop FROM input"}}
+    pipeline = {"source": source, "transforms": [query], "destination": {"use": "dest-x", "on_data_error": "halt"}}
+    made = imported_pipeline(pipeline, "file")
     assert made.document["connector"]["permissions"] == {"env": {"allowed_vars": ["A"]}}
     assert made.document["streams"] == {"users": {"write": "append"}}
     for named in (
@@ -122,6 +124,7 @@ def test_what_no_connection_knows_is_named() -> None:
         "source.permissions.sockets",
         "source.streams.users.sync_mode: snapshot, which is none of full_refresh, incremental, cdc",
         "destination.on_data_error: halt, which is none of dlq, skip, fail",
+        "transforms.0.config.query: its variables; write their values into the query",
     ):
         assert named in made.left
 

@@ -154,7 +154,10 @@ class _Import:
         self._leave(part, _OF_TRANSFORM, f"{place}.")
         name, config = str(part["use"]), self._config(part, place)
         if name == "transform-sql":
-            return {"sql": str(config.get("query", ""))}
+            query = str(config.get("query", ""))
+            if "${env:" in query:
+                self._left.append(f"{place}.config.query: its variables; write their values into the query")
+            return {"sql": query}
         if name == "transform-validate":
             return {"validate": list(config.get("rules") or ())}
         self._left.append(f"the columns that {name} fills: add them to its step, as in columns: {{email: string}}")
