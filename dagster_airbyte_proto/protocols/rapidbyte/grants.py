@@ -143,12 +143,11 @@ def _hosts_within(value: Any, depth: int) -> Iterator[str]:
         return
     for key, inside in value.items():
         name = str(key).lower()
-        if isinstance(inside, str) and name in _HOST_KEYS:
-            yield from _host_of(inside, _port_beside(value))
-        elif isinstance(inside, str) and "url" in name:
-            yield from _host_of(inside)
-        else:
-            yield from _hosts_within(inside, depth + 1)
+        is_host = name in _HOST_KEYS
+        for each in inside if isinstance(inside, list | tuple) else [inside]:
+            if isinstance(each, str) and (is_host or "url" in name):
+                yield from _host_of(each, _port_beside(value) if is_host else None)
+        yield from _hosts_within(inside, depth + 1)
 
 
 def _port_beside(config: Mapping[str, Any]) -> int | None:

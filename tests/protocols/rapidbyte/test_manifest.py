@@ -210,13 +210,16 @@ def test_hosts_of_a_config_are_those_of_its_known_keys() -> None:
         "base_url": "https://user:pw@three.acme.com:8443/path",
         "nested": [{"hostname": "four.acme.com", "port": "5433", "password": "five.acme.com"}],
         "jdbc_url_params": "",
+        "broker_urls": ["https://six.acme.com", {"host": "seven.acme.com"}, 8],
         "address": "*",
         "url": "http://[::1",
-        "name": "six.acme.com",
+        "name": "eight.acme.com",
     }
     assert config_hosts(config) == (
         "db.acme.com",
         "two.acme.com:5432",
         "three.acme.com:8443",
         "four.acme.com:5433",
+        "six.acme.com",
+        "seven.acme.com",
     )
