@@ -90,6 +90,8 @@ def test_it_gets_what_is_granted_and_nothing_else(
     assert found.logged[4] == "write: 1"
     assert found.logged[5].startswith("link: refused")
     assert found.logged[6].startswith("tcp: refused")
+    assert found.logged[7].startswith("udp: refused")
+    assert found.logged[9].startswith("by own link: refused")
 
 
 def test_a_connection_takes_away(python: Component, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

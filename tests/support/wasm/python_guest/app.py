@@ -38,6 +38,9 @@ def _surroundings():
     _attempt("write", lambda: Path(_CONFIG.get("folder", "/") + "/written").write_text("x"))
     _attempt("link", lambda: Path(_CONFIG.get("folder", "/") + "/link/passwd").read_text())
     _attempt("tcp", lambda: socket.create_connection(("127.0.0.1", _CONFIG.get("port", 9)), 2))
+    _attempt("udp", lambda: socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", 9)))
+    _attempt("own link", lambda: os.symlink("..", _CONFIG.get("folder", "/") + "/up"))
+    _attempt("by own link", lambda: os.listdir(_CONFIG.get("folder", "/") + "/up"))
 
 
 class Source(exports.Source):
