@@ -6,14 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dagster_airbyte_proto.connection.meltano.project import (
-    MeltanoProject,
-    Plugin,
-    PluginConfig,
-    connection_config,
-    merged_documents,
-    parsed_project,
-)
+from dagster_airbyte_proto.connection.meltano.plugin_config import PluginConfig, connection_config
+from dagster_airbyte_proto.connection.meltano.project import MeltanoProject, Plugin, merged_documents, parsed_project
 from dagster_airbyte_proto.connection.meltano.selection import selected_streams
 from dagster_airbyte_proto.errors import ConfigError
 

@@ -1,26 +1,21 @@
-"""Converts the taps and loaders of a Meltano project to configs of connections. Pure: no file is read.
+"""Parses the taps and loaders of a Meltano project. Pure: no file is read.
 
 - A plugin gets the config with which Meltano would run it. From weakest to strongest: the definition in its lock file,
   the plugins it inherits from, its own, the chosen environment's, and the variables of `.env`.
-- A secret is never written, only the environment variable that holds it.
 - Everything that a connection cannot express is listed, with a remedy.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from dagster_airbyte_proto.connection.references import escaped, map_strings
+from dagster_airbyte_proto.connection.meltano.dotted_names import flattened, nested
 from dagster_airbyte_proto.errors import ConfigError
 
-_VARIABLE = re.compile(r"(?P<escape>\\)?\$(?:\{(?P<curly>\w+)\}|(?P<plain>[A-Z][A-Z0-9_]*))")
-_SECRET_NAME = re.compile(r"passw|secret|token|api_?key|private_?key|access_?key|credential", re.IGNORECASE)
 _EXTRACTORS = "extractors"
 LOADERS: Final = "loaders"
 """Meltano's word for taps and for targets, and the name of their folder in a project."""
 
-_KINDS = {"integer": int, "decimal": float, "array": list, "object": dict}
 _MAX_DEPTH = 10
 _EXTRA_KEYS = ("catalog", "load_schema", "metadata", "schema", "select", "select_filter", "state", "use_cached_catalog")
 _IMPORTED_KEYS = {
@@ -78,22 +73,6 @@ class MeltanoProject(NamedTuple):
     not_imported: tuple[str, ...]
 
 
-class PluginConfig(NamedTuple):
-    """A plugin's config for a connection file. `variables` have to be in the environment when it runs.
-
-    `open_secrets` maps each secret setting whose value is written openly in the project to the variable that takes it.
-    """
-
-    values: Mapping[str, Any]
-    variables: tuple[str, ...]
-    open_secrets: Mapping[str, str]
-
-    def joined(self, other: "PluginConfig") -> "PluginConfig":
-        """This config, with the variables and open secrets of another plugin too."""
-        variables = tuple(dict.fromkeys((*self.variables, *other.variables)))
-        return self._replace(variables=variables, open_secrets={**self.open_secrets, **other.open_secrets})
-
-
 def parsed_project(
     document: Mapping[str, Any], locks: Sequence[Mapping[str, Any]] = (), environment: str | None = None
 ) -> MeltanoProject:
@@ -125,86 +104,6 @@ def merged_documents(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return whole
 
 
-def connection_config(plugin: Plugin, project: MeltanoProject, root: str, dotenv: Mapping[str, str]) -> PluginConfig:
-    """Returns a plugin's config with environment variables in the syntax of connections.
-
-    `root` is the project's folder.
-    """
-    references: dict[str, None] = {}
-    written: dict[str, str] = {}
-
-    def with_references(text: str, depth: int = 0) -> str:
-        source = escaped(text) if depth == 0 else text
-
-        def replaced(match: re.Match[str]) -> str:
-            name = match["curly"] or match["plain"]
-            if match["escape"]:
-                return match[0][1:]
-            if name == "MELTANO_PROJECT_ROOT":
-                return root
-            if name in project.variables and name not in dotenv and depth < _MAX_DEPTH:
-                return with_references(project.variables[name], depth + 1)
-            references[name] = None
-            return f"${{env:{name}}}"
-
-        return _VARIABLE.sub(replaced, source)
-
-    values: dict[str, Any] = {}
-    for name, value in {**_flat(plugin.config), **_dotenv_settings(plugin, dotenv)}.items():
-        variable = plugin.variables(name)[0]
-        if isinstance(value, _Reference):
-            references[value.name] = None
-            value = f"${{env:{value.name}}}"
-        elif _is_secret(name, plugin) and isinstance(value, str) and value and not _VARIABLE.search(value):
-            references[variable], written[name] = None, variable
-            value = f"${{env:{variable}}}"
-        else:
-            value = map_strings(value, (), lambda text, _path: with_references(text))
-        _put(values, name.split("."), value)
-    return PluginConfig(values, tuple(references), written)
-
-
-class _Reference(NamedTuple):
-    name: str
-
-
-def _dotenv_settings(plugin: Plugin, dotenv: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the settings that `.env` sets.
-
-    A value that is no text is copied, because a reference always gives text.
-    """
-    found: dict[str, Any] = {}
-    for name, setting in plugin.settings.items():
-        names = [setting.get("env"), *plugin.variables(name)]
-        variable = next((each for each in names if isinstance(each, str) and each in dotenv), None)
-        if variable is not None:
-            found[name] = _dotenv_value(dotenv[variable], setting, variable)
-    if not plugin.settings:
-        prefix = plugin.variables("")[0]
-        bare = {key.removeprefix(prefix): key for key in dotenv if key.startswith(prefix)}
-        found |= {name.lower(): _Reference(key) for name, key in bare.items() if name and not name.startswith("_")}
-    return found
-
-
-def _dotenv_value(text: str, setting: Mapping[str, Any], variable: str) -> Any:
-    kind = str(setting.get("kind", "string"))
-    if kind == "boolean":
-        return text.strip().lower() in ("true", "1", "yes", "on", "t", "y")
-    if kind in _KINDS:
-        try:
-            return json.loads(text)
-        except ValueError:
-            return _Reference(variable)
-    return _Reference(variable)
-
-
-def _is_secret(name: str, plugin: Plugin) -> bool:
-    setting = plugin.settings.get(name)
-    if setting is not None and ("sensitive" in setting or setting.get("kind") == "password"):
-        return bool(setting.get("sensitive", True))
-    return bool(_SECRET_NAME.search(name))
-
-
 def _plugins(
     kind: str, plugins: Mapping[str, Any], overrides: Mapping[str, Any], locks: Sequence[Mapping[str, Any]]
 ) -> Iterator[Plugin]:
@@ -232,20 +131,20 @@ def _plugin(
     settings: dict[str, Mapping[str, Any]] = {}
     for layer in layers:
         whole |= layer
-        config |= _flat(_mapping(layer.get("config")))
+        config |= flattened(_mapping(layer.get("config")))
         settings |= {str(each["name"]): each for each in _named_entries(layer.get("settings"))}
     extras = {key: whole.get(key) for key in _EXTRA_KEYS} | {
         key: config[f"_{key}"] for key in _EXTRA_KEYS if f"_{key}" in config
     }
     inside = {path: value for path, value in config.items() if path.startswith("_metadata.")}
-    metadata = _nested(_flat(_mapping(extras["metadata"])) | {path[10:]: value for path, value in inside.items()})
+    metadata = nested(flattened(_mapping(extras["metadata"])) | {path[10:]: value for path, value in inside.items()})
     return Plugin(
         name,
         tuple(str(each["name"]) for each in reversed(lineage[:-1])),
         str(whole.get("pip_url") or ""),
         str(whole.get("executable") or origin),
         str(whole.get("python") or ""),
-        _nested({path: value for path, value in config.items() if not path.startswith("_")}),
+        nested({path: value for path, value in config.items() if not path.startswith("_")}),
         settings,
         _texts(extras["select"]),
         _texts(extras["select_filter"]),
@@ -312,33 +211,6 @@ def _environment(document: Mapping[str, Any], wanted: str | None) -> Mapping[str
         listed = ", ".join(known) or "none"
         raise ConfigError("choosing the environment", f"there is no {name!r}", remedy=f"There are: {listed}.")
     return known[str(name)]
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Returns members by dotted name, which is how Meltano names settings. An empty mapping is a value."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{path}{key}.")
-        else:
-            flat[f"{path}{key}"] = value
-    return flat
-
-
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for name, value in flat.items():
-        _put(nested, name.split("."), value)
-    return nested
-
-
-def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    for step in path[:-1]:
-        inner = values.get(step)
-        if not isinstance(inner, dict):
-            inner = values[step] = {}
-        values = inner
-    values[path[-1]] = value
 
 
 def _named_entries(values: Any) -> list[Mapping[str, Any]]:

@@ -17,7 +17,8 @@ from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.protocols.raw_json import exact_value
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.connection.meltano.project import MeltanoProject, Plugin, PluginConfig
+    from dagster_airbyte_proto.connection.meltano.plugin_config import PluginConfig
+    from dagster_airbyte_proto.connection.meltano.project import MeltanoProject, Plugin
     from dagster_airbyte_proto.connection.meltano.selection import CatalogColumns
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<extras>\[[^]]*\])?(?P<version>[=<>~!].*)?")
@@ -157,7 +158,7 @@ class _Place(NamedTuple):
 
 
 def _import_tap(call: Call, tap: "Plugin", place: _Place) -> _ImportedTap:
-    from dagster_airbyte_proto.connection.meltano.project import connection_config
+    from dagster_airbyte_proto.connection.meltano.plugin_config import connection_config
     from dagster_airbyte_proto.connection.meltano.selection import selected_streams
     from dagster_airbyte_proto.sync.connector.new_connection import connection_name
 
