@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -85,7 +86,7 @@ class Mask:
             return [self.value(item) for item in value]
         if isinstance(value, bytes):
             return self.data(value)
-        return MASKED if _number_text(value) in self._secrets else value
+        return value if self._secrets.isdisjoint(_number_texts(value)) else MASKED
 
     def _masked(self, text: str) -> str:
         if not any(form in text for form in self._forms):
@@ -163,6 +164,12 @@ def _replacement(group: str | None) -> str:
 
 def _number_text(value: object) -> str | None:
     return json.dumps(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _number_texts(value: object) -> Iterator[str]:
+    """Yields the forms in which a number may be among the secrets. A Decimal has more digits than a float."""
+    number = _number_text(float(value) if isinstance(value, Decimal) else value)
+    yield from filter(None, (number, str(value) if isinstance(value, Decimal) else None))
 
 
 class _SecretSearch:

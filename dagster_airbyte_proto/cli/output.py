@@ -16,8 +16,10 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from uuid import uuid4
 
 from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.protocols.raw_json import number_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +31,7 @@ _EDGES, _GAP = 2, 2
 _RECORD_GAP = len(" | ")
 _MIN_TEXT_COLUMNS = 16
 _MAX_TEXT_LINES = 6
+_MARK = re.compile('"([0-9a-f]{32})"')
 
 
 class Grid(NamedTuple):
@@ -69,13 +72,22 @@ def show(answer: Answer, stdout: TextIO, *, as_json: bool) -> None:
     stdout.flush()
 
 
-def json_text(value: Any, *, pretty: bool = False) -> str:
-    """A JSON document in ASCII, which every terminal and pipe can show. Values that JSON lacks (NaN) become null."""
-    indent = 2 if pretty else None
+def json_text(value: Any, *, pretty: bool = False, ascii_only: bool = True) -> str:
+    """A JSON document, by default in ASCII, which every terminal and pipe can show. Values that JSON lacks (NaN) become
+    null. Numbers of `exact_value` keep their digits: `json` knows floats alone, so they are put in afterwards."""
+    numbers: dict[str, str] = {}
+
+    def marked(number: Any) -> str:
+        mark = uuid4().hex
+        numbers[mark] = number_text(number)
+        return mark
+
+    form: Mapping[str, Any] = {"indent": 2 if pretty else None, "ensure_ascii": ascii_only, "default": marked}
     try:
-        return json.dumps(value, allow_nan=False, indent=indent)
+        text = json.dumps(value, allow_nan=False, **form)
     except ValueError:
-        return json.dumps(_finite(value), allow_nan=False, indent=indent)
+        text = json.dumps(_finite(value), allow_nan=False, **form)
+    return _MARK.sub(lambda found: numbers.get(found[1], found[0]), text) if numbers else text
 
 
 def error_value(error: ProtoError) -> dict[str, Any]:
@@ -102,7 +114,7 @@ def short(value: Any, max_characters: int = 60) -> str:
     """A JSON value as one line of a table; empty for None."""
     if value is None:
         return ""
-    text = plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    text = plain(value if isinstance(value, str) else json_text(value, ascii_only=False))
     return text if len(text) <= max_characters else text[: max_characters - 1] + "…"
 
 

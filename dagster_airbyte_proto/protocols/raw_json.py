@@ -121,6 +121,15 @@ def exact_json(value: Any) -> bytes:
     return _exact_encoder.encode(value)
 
 
+def number_text(number: Any) -> str:
+    """The JSON of a number of `exact_value` that is no int. Raises TypeError for anything else, as `json` does."""
+    if isinstance(number, msgspec.Raw):
+        return bytes(number).decode()
+    if isinstance(number, Decimal):
+        return str(number)
+    raise TypeError(f"{type(number).__name__} has no form in JSON")
+
+
 def with_member(raw: bytes, name: str, part: bytes) -> bytes:
     """Returns the object with one member added or replaced. All other values keep their bytes."""
     parts = {**(members(raw) or {}), name: part}

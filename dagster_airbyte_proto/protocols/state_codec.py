@@ -31,8 +31,9 @@ class StateCodec(Protocol):
         """
         ...
 
-    def value(self, state: State) -> Any:
-        """The state for people to read: the connector's own value without the protocol's envelope."""
+    def value(self, state: State, *, exact: bool = False) -> Any:
+        """The state for people to read: the connector's own value without the protocol's envelope. If it is to be
+        `exact`, its numbers have all digits, as `exact_value` reads them."""
         ...
 
     def from_value(self, stream: StreamId | None, value: Any) -> State:
@@ -40,8 +41,8 @@ class StateCodec(Protocol):
         be a Decimal, as `exact_value` reads it: it keeps its digits."""
         ...
 
-    def parts(self, state: State) -> Mapping[StreamId, Any] | None:
-        """The parts of a connection-wide state by stream; None if the state is a single position."""
+    def parts(self, state: State, *, exact: bool = False) -> Mapping[StreamId, Any] | None:
+        """The parts of a connection-wide state by stream, read as by `value`; None if it is a single position."""
         ...
 
     def position(self, state: State, stream: StreamId) -> StreamPosition:

@@ -101,6 +101,30 @@ def test_a_new_state_is_stored_digit_by_digit_or_refused(synced: Place) -> None:
         assert store.states(protocol) == [stored]
 
 
+def test_a_state_is_shown_with_all_its_digits_and_can_be_set_again(synced: Place) -> None:
+    written = '{"at": 1764374400.123456789012, "id": 123456789012345678901234, "text": "é"}'
+    store = SqlStore("sqlite:///.airbyte-proto/state.db")
+    for protocol, stream in (("airbyte", ["users"]), ("singer", [])):
+        launch = {"kind": "local", "command": ["tap"]}
+        file = synced.connect(USERS, protocol, connector={"protocol": protocol, "launch": launch})
+        synced.json("state", "set", file, *stream, written)
+        [before] = store.states(protocol)
+        for words in (
+            ["show", protocol],
+            ["show", protocol, "--json"],
+            ["history", protocol, "--json"],
+            ["list", "--json"],
+        ):
+            shown = synced.run("state", *words).out
+            assert "1764374400.123456789012" in shown and "123456789012345678901234" in shown, words
+        shown = synced.run("state", "show", protocol, "--json").out
+        assert json.loads(shown)["states"][0]["stream"] == (stream[0] if stream else None)
+        again = shown.partition('"state": ')[2].partition(', "version"')[0]
+        synced.json("state", "set", file, *stream, again)
+        [after] = store.states(protocol)
+        assert (after.state.message, after.version > before.version) == (before.state.message, True)
+
+
 def test_a_value_alone_is_the_state_of_the_whole(place: Place) -> None:
     file = place.connect({**USERS, "state": "global"})
     place.json("sync", file)

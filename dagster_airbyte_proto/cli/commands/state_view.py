@@ -1,6 +1,5 @@
 """States as table rows and as JSON. Slow modules are imported when they are used; see call.py."""
 
-import json
 import os
 from collections.abc import Sequence
 from functools import cached_property
@@ -56,7 +55,7 @@ class StateView:
 
     def parts(self, stored: "StoredState") -> "dict[StreamId, Any]":
         """The parts of a shared state that belong to single streams."""
-        found = None if stored.state.stream else self._codec.parts(stored.state)
+        found = None if stored.state.stream else self._codec.parts(stored.state, exact=True)
         return {stream: self._mask.value(value) for stream, value in (found or {}).items()}
 
     def value(self, stored: "StoredState") -> dict[str, Any]:
@@ -75,8 +74,10 @@ class StateView:
 
     def kept(self, size: "KeptSize", *, with_values: bool) -> dict[str, Any]:
         """The values that a connector keeps for an asset, by JSON's names."""
+        from dagster_airbyte_proto.protocols.raw_json import exact_value
+
         first = islice(self._store.kept_values(size.asset), _MAX_VALUES if with_values else 0)
-        values = [{"key": list(each.key), "value": self._mask.value(json.loads(each.value))} for each in first]
+        values = [{"key": list(each.key), "value": self._mask.value(exact_value(each.value))} for each in first]
         return {"count": size.values, "bytes": size.size_bytes, **({"values": values} if with_values else {})}
 
     def change_row(self, change: "StateChange") -> tuple[Any, ...]:
@@ -107,7 +108,7 @@ class StateView:
         }
 
     def _value(self, state: "State") -> Any:
-        return self._mask.value(self._codec.value(state))
+        return self._mask.value(self._codec.value(state, exact=True))
 
     @staticmethod
     def _row(name: str, value: Any, stored: "StoredState", max_characters: int) -> tuple[Any, ...]:

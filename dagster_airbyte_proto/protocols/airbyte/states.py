@@ -19,7 +19,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
-from dagster_airbyte_proto.protocols.raw_json import MemberError, array, exact_json, items, members, value, with_member
+from dagster_airbyte_proto.protocols.raw_json import (
+    MemberError,
+    array,
+    exact_json,
+    exact_value,
+    items,
+    members,
+    value,
+    with_member,
+)
 from dagster_airbyte_proto.protocols.state_codec import StreamPosition, as_position
 
 _STATISTICS = {"sourceStats", "source_stats", "destinationStats", "destination_stats"}
@@ -77,9 +86,9 @@ class AirbyteStates:
             return (_with_streams_of(same_scope[-1], new),)
         return (new,)
 
-    def value(self, state: State) -> Any:
+    def value(self, state: State, *, exact: bool = False) -> Any:
         """The stream's own value, the whole of `global`, or the legacy data."""
-        return _value_for_people(state)
+        return _value_for_people(state, exact=exact)
 
     def from_value(self, stream: StreamId | None, value: Any) -> State:
         """The inverse of `value`. Without a stream, a value with `stream_states` is GLOBAL, any other is LEGACY."""
@@ -92,7 +101,12 @@ class AirbyteStates:
             body = {"data": value}
         return parse_state(exact_json(body))
 
-    def parts(self, state: State) -> Mapping[StreamId, Any] | None:  # noqa: ARG002 - what is shared is one position
+    def parts(
+        self,
+        state: State,  # noqa: ARG002 - what is shared is one position
+        *,
+        exact: bool = False,  # noqa: ARG002
+    ) -> Mapping[StreamId, Any] | None:
         return None
 
     def position(self, state: State, stream: StreamId) -> StreamPosition:
@@ -141,12 +155,12 @@ def _readable(raw: bytes) -> Any:
 _BODY_MEMBERS = {StateScope.STREAM: "stream_state", StateScope.GLOBAL: "global", StateScope.LEGACY: "data"}
 
 
-def _value_for_people(state: State) -> Any:
+def _value_for_people(state: State, *, exact: bool = False) -> Any:
     parts = members(state.message) or {}
     if state.scope is StateScope.STREAM:
         parts = members(parts.get("stream", b"null")) or {}
     try:
-        return value(parts.get(_BODY_MEMBERS[state.scope], b"null"))
+        return (exact_value if exact else value)(parts.get(_BODY_MEMBERS[state.scope], b"null"))
     except MemberError:
         return state.message.decode("utf-8", "replace")
 

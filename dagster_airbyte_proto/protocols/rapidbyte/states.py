@@ -65,9 +65,9 @@ class RapidbyteStates:
         kept = {state.stream: state for state in old if state.scope is StateScope.STREAM}
         return tuple({**kept, new.stream: new}.values())
 
-    def value(self, state: State) -> Any:
+    def value(self, state: State, *, exact: bool = False) -> Any:
         try:
-            return value(state.message)
+            return exact_value(state.message) if exact else value(state.message)
         except MemberError:
             return state.message.decode("utf-8", "replace")
 
@@ -76,7 +76,12 @@ class RapidbyteStates:
         scope = StateScope.LEGACY if stream is None else StateScope.STREAM
         return State(scope=scope, message=message, stream=stream, is_reset=value is None)
 
-    def parts(self, state: State) -> Mapping[StreamId, Any] | None:  # noqa: ARG002 - each state is of one stream
+    def parts(
+        self,
+        state: State,  # noqa: ARG002 - each state is of one stream
+        *,
+        exact: bool = False,  # noqa: ARG002
+    ) -> Mapping[StreamId, Any] | None:
         return None
 
     def position(self, state: State, stream: StreamId) -> StreamPosition:  # noqa: ARG002 - each state is of one stream

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
-from dagster_airbyte_proto.protocols.raw_json import MemberError, exact_json, members, value, with_member
+from dagster_airbyte_proto.protocols.raw_json import MemberError, exact_json, exact_value, members, value, with_member
 from dagster_airbyte_proto.protocols.singer.catalog import follows_the_log
 from dagster_airbyte_proto.protocols.state_codec import StreamPosition, as_position
 
@@ -78,21 +78,23 @@ class SingerStates:
             return (new,)
         return (_with_value(new, with_member(_value_of(new), _BOOKMARKS, _object({**before, **now}))),)
 
-    def value(self, state: State) -> Any:
+    def value(self, state: State, *, exact: bool = False) -> Any:
         """The state for people to read: the tap's value."""
-        return _readable(_value_of(state))
+        return _readable(_value_of(state), exact=exact)
 
     def from_value(self, stream: StreamId | None, value: Any) -> State:
         """The inverse of `value`. For a stream: a state with the bookmark of this stream and no other."""
         whole_value = value if stream is None else {_BOOKMARKS: {stream.name: value}}
         return parse_state(exact_json({"type": "STATE", "value": whole_value}))
 
-    def parts(self, state: State) -> dict[StreamId, Any] | None:
+    def parts(self, state: State, *, exact: bool = False) -> dict[StreamId, Any] | None:
         """The bookmarks by stream; none if the state is empty; None if its form is not known."""
         if not _has_content(state):
             return {}
         bookmarks = _bookmarks_of(state)
-        return None if bookmarks is None else {StreamId.of(name): _readable(part) for name, part in bookmarks.items()}
+        if bookmarks is None:
+            return None
+        return {StreamId.of(name): _readable(part, exact=exact) for name, part in bookmarks.items()}
 
     def position(self, state: State, stream: StreamId) -> StreamPosition:
         bookmarks = _bookmarks_of(state)
@@ -148,8 +150,8 @@ def _object(parts: Mapping[str, bytes]) -> bytes:
     return b"{" + b",".join(json.dumps(name).encode() + b":" + part for name, part in parts.items()) + b"}"
 
 
-def _readable(raw: bytes) -> Any:
+def _readable(raw: bytes, *, exact: bool = False) -> Any:
     try:
-        return value(raw)
+        return exact_value(raw) if exact else value(raw)
     except MemberError:
         return raw.decode("utf-8", "replace")
