@@ -57,6 +57,18 @@ def first_scheme(text: str) -> str | None:
     return next((match["scheme"] for match in _REFERENCE.finditer(text) if not match["escape"]), None)
 
 
+def schemes(value: Any) -> set[str]:
+    """Returns the schemes of all references in the strings of a value."""
+    found: set[str] = set()
+
+    def note(text: str, _: KeyPath) -> str:
+        found.update(match["scheme"] for match in _REFERENCE.finditer(text) if not match["escape"])
+        return text
+
+    map_strings(value, (), note)
+    return found
+
+
 def escaped(text: str) -> str:
     """Returns the text with each reference in it escaped, so that filling gives the text back."""
     return _UNESCAPED_START.sub(lambda match: f"${match[0]}", text)

@@ -11,11 +11,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import NamedTuple
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.launch import Connector
+from dagster_airbyte_proto.connection.references import schemes
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, Verdict, ok
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
@@ -52,12 +54,15 @@ class Needs(NamedTuple):
     def of(cls, connections: Sequence[Connection], *, is_on_executors: bool, is_remote: bool) -> "Needs":
         connectors = [each for connection in connections for each in connectors_of(connection)]
         kinds = {each.launch.kind for each in connectors}
+        secrets = {scheme for connection in connections for scheme in _schemes(connection)}
         needed = {
+            "aws": "aws-sm" in secrets,
             "cluster": is_on_executors,
             "connect": is_remote,
             "rapidbyte": "wasm" in kinds,
             "syncmaven": any(each.protocol == "syncmaven" for each in connectors),
             "transforms": any(each.sql is not None for connection in connections for each in connection.transforms),
+            "vault": "vault" in secrets,
         }
         is_sandboxed = any(connection.sandbox for connection in connections)
         return cls("docker" in kinds, is_sandboxed, "npm" in kinds, tuple(name for name in needed if needed[name]))
@@ -69,6 +74,15 @@ def connectors_of(connection: Connection) -> Iterator[Connector]:
     if connection.to is not None:
         yield connection.to.connector
     yield from (each.connector for each in connection.transforms if each.connector is not None)
+
+
+def _schemes(connection: Connection) -> set[str]:
+    """The kinds of secrets that a connection refers to. Its check says it where a config file cannot be read."""
+    found = schemes(connection.hash_key)
+    for each in (connection, connection.relay_destination, *connection.enrichments.values()):
+        with suppress(ConfigError):
+            found |= schemes(each.written_config()) if each is not None else set()
+    return found
 
 
 def connector_checks(settings: Settings, needs: Needs) -> Sequence[HealthCheck]:

@@ -9,12 +9,37 @@ from collections.abc import Mapping
 from typing import Any
 
 import boto3
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, PartialCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConfigNotFound,
+    ConfigParseError,
+    InvalidRegionError,
+    NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
+)
 
 from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext, whole_and_key
 from dagster_airbyte_proto.errors import ConfigError, SecretStoreError
 
 # These come from AWS, and a later try may succeed. Every other answer is a refusal.
+_WRONG_LOGIN = (
+    ConfigNotFound,
+    ConfigParseError,
+    InvalidRegionError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
+)
+"""Faults of the login or the region, which a later try has too."""
 _PASSING = {"InternalServiceError", "InternalFailure", "ServiceUnavailable", "ThrottlingException", "RequestTimeout"}
 
 
@@ -38,8 +63,10 @@ def _read(name: str) -> str:
     region = name.split(":")[3] if name.startswith("arn:") and name.count(":") > 3 else None
     try:
         answer: Mapping[str, Any] = boto3.client("secretsmanager", region_name=region).get_secret_value(SecretId=name)
-    except (NoCredentialsError, PartialCredentialsError, NoRegionError) as error:
+    except _WRONG_LOGIN as error:
         raise ConfigError("", f"no login to AWS: {error}") from None
+    except ParamValidationError:
+        raise ConfigError("", f"{name} is no name of a secret in AWS Secrets Manager") from None
     except ClientError as error:
         code, message = error.response["Error"]["Code"], error.response["Error"]["Message"]
         if code in _PASSING:

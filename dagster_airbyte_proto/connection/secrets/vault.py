@@ -11,7 +11,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import hvac
 import requests
@@ -21,6 +21,11 @@ from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext
 from dagster_airbyte_proto.errors import ConfigError, SecretStoreError
 
 _TIMEOUT_SECONDS = 20
+_NO_ADDRESS = (
+    requests.exceptions.InvalidSchema,
+    requests.exceptions.InvalidURL,
+    requests.exceptions.MissingSchema,
+)
 _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 
@@ -52,13 +57,21 @@ class VaultSecrets:
             raise ConfigError("", f"Vault refuses to show {path}", remedy=_remedy(error)) from None
         except InvalidRequest as error:
             raise ConfigError("", f"Vault refuses the login or {path}: {_problem(error)}") from None
+        except _NO_ADDRESS as error:
+            raise ConfigError("", f"VAULT_ADDR is no address of Vault: {_problem(error)}") from None
         except (VaultError, requests.RequestException) as error:
             raise SecretStoreError(f"reading {path} of Vault at {self._address()}", _problem(error)) from None
+        except OSError as error:  # A file of certificates, or the token of a pod.
+            found = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            raise ConfigError("", f"cannot log in to Vault: {found}") from None
         # hvac's read returns None where Vault answers 404.
         if answer is None:
             hint = "A path of a KV engine of version 2 has data/ behind the engine: secret/data/shop."
             raise ConfigError("", f"Vault has nothing at {path}", remedy=hint)
-        return _fields(cast(Mapping[str, Any], answer["data"]))
+        data = answer.get("data") if isinstance(answer, Mapping) else None
+        if not isinstance(data, Mapping):
+            raise ConfigError("", f"Vault's {path} is no secret with keys")
+        return _fields(data)
 
     def _address(self) -> str:
         if address := self._environment.get("VAULT_ADDR"):

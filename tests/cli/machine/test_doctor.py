@@ -144,6 +144,18 @@ def test_extras_are_looked_for_where_a_named_connection_needs_them(
     assert found["extras"]["remedy"] == "pip install 'dagster_airbyte_proto[rapidbyte,transforms]'"
 
 
+def test_extras_for_secrets_are_looked_for_too(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("boto3", "hvac"):
+        monkeypatch.setitem(sys.modules, module, None)
+    escaped = place.connect(USERS, config={"text": "$${vault:secret/data/shop#password}"})
+    assert examine(place, escaped)[1]["extras"]["verdict"] == "ok"
+    launch = {"kind": "local", "command": ["target-jsonl"]}
+    to = {"connector": {"protocol": "singer", "launch": launch}, "config": {"key": "${aws-sm:shop#key}"}}
+    config = {"password": [{"text": "${vault:secret/data/shop#password}"}]}
+    _, found = examine(place, place.connect(USERS, config=config, to=to))
+    assert found["extras"]["remedy"] == "pip install 'dagster_airbyte_proto[aws,vault]'"
+
+
 def test_extras_are_looked_for_where_the_settings_need_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc_status", None)
     Path("airbyte-proto.yaml").write_text("spark: {spark.remote: 'sc://127.0.0.1:9'}\n")

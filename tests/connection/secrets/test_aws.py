@@ -63,6 +63,13 @@ def test_a_secret_that_is_not_there_is_named() -> None:
         connection("${aws-sm:shop/none}").filled_config({})
 
 
+def test_a_profile_that_is_not_there_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    with pytest.raises(ConfigError, match="no login to AWS: The config profile \\(nobody\\) could not be found"):
+        connection("${aws-sm:shop/token}").filled_config({})
+
+
 def test_no_answer_is_an_error_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_SECRETS_MANAGER", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")

@@ -39,6 +39,7 @@ class FakeVault(ThreadingHTTPServer):
                 "metadata": {"version": 3},
             },
             "kv/shop": {"password": "of version 1"},
+            "kv/empty": None,
             "database/creds/reader": {"username": f"v-{len(self.reads)}", "password": f"p-{len(self.reads)}"},
         }
         return (200, {"data": data[path]}) if path in data else (404, {"errors": []})
@@ -125,6 +126,21 @@ def test_address_and_login_must_be_there(vault: FakeVault, monkeypatch: pytest.M
         connection("${vault:kv/shop#x}").filled_config({})
     with pytest.raises(ConfigError, match="no login to Vault"):
         connection("${vault:kv/shop#x}").filled_config({"VAULT_ADDR": vault.variables["VAULT_ADDR"]})
+
+
+def test_a_login_that_is_not_there_is_the_users(vault: FakeVault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VAULT_TOKEN", raising=False)
+    for variables, found in (
+        ({"VAULT_K8S_ROLE": "sync"}, r"cannot log in to Vault: /var/run/secrets.*: No such file or directory"),
+        ({"VAULT_TOKEN": _TOKEN, "VAULT_ADDR": "vault.internal"}, "VAULT_ADDR is no address of Vault"),
+    ):
+        with pytest.raises(ConfigError, match=found):
+            connection("${vault:kv/shop#x}").filled_config({"VAULT_ADDR": vault.variables["VAULT_ADDR"], **variables})
+
+
+def test_a_path_without_a_secret_is_named(vault: FakeVault) -> None:
+    with pytest.raises(ConfigError, match="Vault's kv/empty is no secret with keys"):
+        connection("${vault:kv/empty#x}").filled_config(vault.variables)
 
 
 def test_a_sealed_vault_and_none_at_all_are_errors_that_may_pass(vault: FakeVault) -> None:
