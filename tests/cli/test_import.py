@@ -5,6 +5,7 @@ import shlex
 from contextlib import closing
 
 import pytest
+import yaml
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.connection import Connection
@@ -76,6 +77,7 @@ def test_each_tap_becomes_a_connection_that_is_pinned_to_what_meltano_has_instal
         "password": "${env:TAP_SHOP_PASSWORD}",
         "start": "2026-01-01",
         "page": 7,
+        "timeout": 1.5,
     }
     assert shop.streams is not None
     assert shop.streams["users"].exclude == (("email",),)
@@ -116,6 +118,7 @@ def test_what_is_not_there_is_named(place: Place) -> None:
         ("--environment", "prod"): "there is no 'prod'",
         ("--state", "tap-x=state.json"): "no tap is named Write TAP=FILE. Taps: tap-shop, tap-files.",
         ("--state", "tap-shop=state.json"): "reading state.json: No such file or directory",
+        ("--tap", "tap-files", "--state", "tap-shop=x"): "no tap is named Write TAP=FILE. Taps: tap-files.",
     }.items():
         refused = place.run("import", "project/meltano.yml", *words)
         assert (refused.code, found in " ".join(refused.err.split())) == (2, True), refused.err
@@ -172,6 +175,75 @@ def test_a_tap_that_cannot_be_asked_leaves_its_patterns_named(place: Place) -> N
     [moved] = place.json("import", "project/meltano.yml")["connections"]
     assert "select us*.*: it needs the tap's catalog" in moved["not_carried_over"]
     assert any("tap.sh" in left for left in moved["not_carried_over"])
+
+
+def test_files_of_a_project_that_cannot_be_read_are_named(place: Place) -> None:
+    _project(place)
+    root = place.folder / "project"
+    tap = {"plugins": {"extractors": [{"name": "tap-x"}]}}
+    (root / "meltano.yml").write_text(json.dumps({**tap, "include_paths": ["/etc/*.yml"]}))
+    assert "reading include_paths: '/etc/*.yml'" in place.run("import", "project").err
+    (root / "meltano.yml").write_text(json.dumps(tap))
+    (root / ".env").write_bytes(b"NAME=\xff\n")
+    assert "project/.env: it is not UTF-8 text" in place.run("import", "project").err
+    (root / "plugins/extractors/tap-shop.lock").write_text("[]")
+    failed = place.run("import", "project")
+    assert (failed.code, "tap-shop.lock: it is no definition of a plugin" in failed.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("tap", "launch"),
+    [
+        (
+            {"pip_url": "tap-shop @ git+https://ann:hunter22@example.com/tap-shop.git"},
+            {"kind": "local", "command": ["project/.meltano/extractors/tap-shop/venv/bin/tap-shop"]},
+        ),
+        ({"pip_url": "tap-shop==${VERSION}", "python": "python3.11"}, {"package": "tap-shop==1.2.3", "python": "3.11"}),
+        ({"pip_url": "tap-shop==1.0 'plugin", "python": "/usr/bin/python3.11"}, {"python": "/usr/bin/python3.11"}),
+        ({"name": "tap-shop--eu", "inherit_from": "tap-shop"}, {"package": "tap-shop==1.2.3"}),
+    ],
+)
+def test_the_package_is_the_one_that_meltano_runs(place: Place, tap: dict[str, str], launch: dict[str, object]) -> None:
+    _project(place)
+    taps = [{"name": "tap-shop", "pip_url": "tap-shop~=1.0"}, {"name": "tap-shop", **tap}]
+    taps = taps[1:] if tap.get("name") is None else taps
+    (place.folder / "project/meltano.yml").write_text(json.dumps({"plugins": {"extractors": taps}}))
+    assert "hunter22" not in json.dumps(place.json("import", "project", "--tap", taps[-1]["name"]))
+    written = yaml.safe_load((place.folder / f"{taps[-1]['name'][4:].replace('--', '_')}.yaml").read_text())
+    assert written["connector"]["launch"].items() >= launch.items()
+
+
+def test_a_tap_of_which_nothing_is_selected_says_so(place: Place) -> None:
+    _fake_project(place, records=5)
+    project = place.folder / "project/meltano.yml"
+    project.write_text(project.read_text().replace('"us*.*", "!*.na*"', '"!users.*", "!orders.*"'))
+    [made] = place.json("import", "project")["connections"]
+    assert "select: it selects no stream, so the file is refused until `streams` names one" in made["not_carried_over"]
+
+
+def test_variables_of_a_pipeline_have_their_values(place: Place) -> None:
+    _project(place)
+    root = place.folder / "project"
+    (root / "plugins/loaders").mkdir()
+    settings = [{"name": "default_target_schema", "value": "$MELTANO_EXTRACT__LOAD_SCHEMA"}]
+    (root / "plugins/loaders/target-x.lock").write_text(json.dumps({"name": "target-x", "settings": settings}))
+    tap = {"name": "tap-x", "load_schema": "raw_$MELTANO_ENVIRONMENT"}
+    document = {
+        "default_environment": "dev",
+        "environments": [{"name": "dev"}],
+        "plugins": {
+            "extractors": [tap, {"name": "tap-y", "load_schema": "raw_$USER"}],
+            "loaders": [{"name": "target-x"}],
+        },
+    }
+    (root / "meltano.yml").write_text(json.dumps(document))
+    _, other = place.json("import", "project")["connections"]
+    assert yaml.safe_load((place.folder / "x.yaml").read_text())["destination"] == {"namespace": "raw_dev"}
+    assert "destination" not in yaml.safe_load((place.folder / "y.yaml").read_text())
+    assert any(text.startswith("load_schema raw_$USER: ") for text in other["not_carried_over"])
+    [made] = place.json("import", "project", "--tap", "tap-x", "--loader", "target-x", "--force")["connections"]
+    assert (made["variables"], made["not_carried_over"]) == ([], [])
+    assert yaml.safe_load((place.folder / "x.yaml").read_text())["to"]["config"] == {"default_target_schema": "raw_dev"}
 
 
 def test_with_a_loader_each_tap_is_relayed_to_it(place: Place) -> None:
@@ -240,6 +312,28 @@ def test_each_sync_of_a_syncmaven_project_becomes_a_push(place: Place) -> None:
     again = place.run("import", "reverse", "--into", "connections")
     assert (again.code, "the file exists" in again.err) == (2, True)
     assert place.run("import", "reverse", "--into", "connections", "--force").code == 0
+
+
+def test_two_files_of_a_syncmaven_project_with_one_id_are_refused(place: Place) -> None:
+    _syncmaven_project(place)
+    (place.folder / "reverse/syncs/again.yml").write_text("{id: contacts, model: users, destination: crm}")
+    refused = place.run("import", "reverse", "--into", "connections")
+    assert (refused.code, "two of its files have the id contacts" in refused.err) == (2, True)
+
+
+def test_the_files_of_a_project_are_never_written_over(place: Place) -> None:
+    _syncmaven_project(place)
+    sync = place.folder / "reverse/syncs/contacts.yaml"
+    sync.with_suffix(".yml").rename(sync)
+    pipeline = place.folder / "shop.yaml"
+    pipeline.write_text(
+        json.dumps({"pipeline": "shop", "source": {"use": "source-a"}, "destination": {"use": "dest-a"}})
+    )
+    for words, file in ((["reverse", "--into", "reverse/syncs"], sync), (["shop.yaml"], pipeline)):
+        before = file.read_text()
+        refused = place.run("import", *words, "--force")
+        assert (refused.code, "it is the file that is imported" in refused.err) == (2, True), refused.err
+        assert file.read_text() == before
 
 
 def test_options_of_meltano_are_refused_for_a_syncmaven_project(place: Place) -> None:

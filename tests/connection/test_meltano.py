@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from dagster_airbyte_proto.connection.meltano.plugin_config import PluginConfig, connection_config
+from dagster_airbyte_proto.connection.meltano.plugin_config import (
+    PluginConfig,
+    connection_config,
+    pipeline_variables,
+)
 from dagster_airbyte_proto.connection.meltano.project import MeltanoProject, Plugin, merged_documents, parsed_project
 from dagster_airbyte_proto.connection.meltano.selection import selected_streams
 from dagster_airbyte_proto.errors import ConfigError
@@ -74,7 +78,8 @@ def _tap(name: str, environment: str | None = None) -> Plugin:
 
 
 def _config(name: str, environment: str | None = None, dotenv: dict[str, str] | None = None) -> PluginConfig:
-    return connection_config(_tap(name, environment), _project(environment), "/project", dotenv or {})
+    project, tap = _project(environment), _tap(name, environment)
+    return connection_config(tap, project, pipeline_variables(project, "/project", tap, None), dotenv or {})
 
 
 def test_a_config_names_the_variables_that_meltano_would_fill() -> None:
@@ -108,6 +113,48 @@ def test_variables_of_dotenv_go_before_what_the_project_says() -> None:
     assert _config("tap-bare", dotenv=_DOTENV).values["limit"] == "${env:TAP_BARE_LIMIT}"
 
 
+def test_defaults_of_a_definition_are_passed_as_meltano_passes_them() -> None:
+    settings = [
+        {"name": "api_url", "value": "https://example.com"},
+        {"name": "page", "value": 100},
+        {"name": "days", "value": 7, "aliases": ["window"]},
+        {"name": "paths.schema", "value": "$MELTANO_EXTRACT__LOAD_SCHEMA"},
+        {"name": "paths.root", "value": "$MELTANO_PROJECT_ROOT/out"},
+        {"name": "nobody", "value": "$SET_BY_NOBODY"},
+        {"name": "none", "value": None},
+    ]
+    document = {
+        "environments": [
+            {"name": "dev", "config": {"plugins": {"extractors": [{"name": "tap-x", "config": {"page": None}}]}}}
+        ],
+        "plugins": {
+            "extractors": [{"name": "tap-x", "config": {"page": 5, "window": 1, "stage": "$MELTANO_ENVIRONMENT"}}]
+        },
+    }
+    project = parsed_project(document, [{"name": "tap-x", "settings": settings}], "dev")
+    [tap] = project.taps
+    made = connection_config(tap, project, pipeline_variables(project, "/project", tap, None), {})
+    assert made.values == {
+        "api_url": "https://example.com",
+        "page": 5,
+        "days": 1,
+        "paths": {"schema": "tap_x", "root": "/project/out"},
+        "stage": "dev",
+    }
+    assert made.variables == ()
+
+
+def test_secrets_inside_of_lists_are_not_written_either() -> None:
+    config = {"accounts": [{"name": "a", "api-key": "s3cret-1"}, {"passphrase": "s3cret-2"}], "tokens_seen": ["x"]}
+    lock = {"name": "tap-x", "settings": [{"name": "tokens_seen", "sensitive": False}]}
+    project = parsed_project({"plugins": {"extractors": [{"name": "tap-x", "config": config}]}}, [lock])
+    made = connection_config(project.taps[0], project, {}, {})
+    assert "s3cret" not in str(made.values)
+    assert made.values["accounts"][0] == {"name": "a", "api-key": "${env:TAP_X_ACCOUNTS_0_API_KEY}"}
+    assert made.open_secrets["accounts.1.passphrase"] == "TAP_X_ACCOUNTS_1_PASSPHRASE"
+    assert made.values["tokens_seen"] == ["x"]
+
+
 def test_an_environment_goes_before_the_project() -> None:
     values = _config("tap-shop", "prod").values
     assert (values["host"], values["path"]) == ("prod.example", "/srv/prod/x")
@@ -136,6 +183,16 @@ def test_what_cannot_be_carried_over_is_named() -> None:
     )
     assert _tap("tap-bare").not_imported == (
         "schema: types are changed by `types` of the stream, or where the table is read",
+    )
+
+
+def test_settings_of_meltano_itself_that_a_connection_cannot_express_are_named() -> None:
+    config = {"_config_path": "more.json", "_select": ["users.*"], "_schema": {"users": {"id": {"type": "string"}}}}
+    [tap] = parsed_project({"plugins": {"extractors": [{"name": "tap-x", "config": config}]}}).taps
+    assert (tap.config, tap.select) == ({}, ("users.*",))
+    assert tap.not_imported == (
+        "config _config_path: connections have nothing like it",
+        "config _schema.users.id.type: connections have nothing like it",
     )
 
 
@@ -193,6 +250,14 @@ def test_without_a_catalog_patterns_are_named() -> None:
     assert chosen.not_imported == (
         "select: secret is excluded from all streams, which are not known without the tap's catalog",
     )
+
+
+def test_metadata_of_a_stream_with_a_dot_in_its_name_is_of_that_stream() -> None:
+    metadata = {"db.users": {"replication-key": "at"}, "db.old": {"selected": False}}
+    document = {"plugins": {"extractors": [{"name": "tap-x", "metadata": metadata}]}}
+    [tap] = parsed_project(document).taps
+    chosen = selected_streams(tap, {"db.users": ["id", "at"], "db.old": ["id"]})
+    assert chosen == ({"db.users": {"cursor": "at"}}, (), False)
 
 
 def test_metadata_selects_too() -> None:

@@ -93,6 +93,58 @@ def test_each_part_becomes_its_own_or_is_named() -> None:
     assert any("the columns that acme/transform-mask@2 fills" in text for text in made.left)
 
 
+def test_parts_of_one_name_have_a_file_for_each_role() -> None:
+    ends = {"source": {"use": "postgres"}, "destination": {"use": "acme/postgres@2"}}
+    made = imported_pipeline({**_PIPELINE, **ends, "transforms": [{"use": "mask"}, {"use": "mask"}]}, "file")
+    files = ("source_postgres", "mask", "dest_postgres")
+    assert made.components == tuple(f"connectors/{each}.wasm" for each in files)
+    assert made.document["to"]["connector"]["launch"]["path"] == "connectors/dest_postgres.wasm"
+
+
+def test_a_pipeline_that_does_not_say_what_becomes_of_bad_records_fails_for_them() -> None:
+    document = {**_PIPELINE, "destination": {"use": "dest-x", "config": {}}}
+    assert imported_pipeline(document, "file").document["on_error"] == "fail"
+
+
+def test_secrets_of_vault_are_read_by_the_path_of_its_api() -> None:
+    config = {"a": "u:${Vault:secret/db/pg#password}@${HOST}", "b": "${gcp:x/y#z}"}
+    made = imported_pipeline({**_PIPELINE, "source": {"use": "source-x", "config": config, "streams": []}}, "file")
+    assert made.document["config"] == {"a": "u:${vault:secret/data/db/pg#password}@${env:HOST}", "b": "${gcp:x/y#z}"}
+    assert "the secret ${gcp:x/y#z}: put a reference of ours in its place" in made.left
+
+
+def test_a_secret_that_stands_open_in_a_pipeline_is_named() -> None:
+    config = {"primary_key": "id", "login": [{"user": "ann", "password": "hunter2"}], "token": "${TOKEN}"}
+    made = imported_pipeline({**_PIPELINE, "source": {"use": "source-x", "config": config}}, "file")
+    open_ones = [text for text in made.left if "as it is" in text]
+    assert open_ones == [
+        "source.config.login.0.password is written in the pipeline as it is: a reference keeps it out of files"
+    ]
+
+
+def test_what_is_beside_the_known_words_is_named_too() -> None:
+    source = {
+        **_PIPELINE["source"],
+        "streams": [{"name": "${STREAM}"}],
+        "permissions": {"network": {"allowed_hosts": [], "allow_tls": True}, "gpu": {"devices": [1]}},
+        "limits": {"timeout_seconds": 60, "max_cpu": 2},
+    }
+    query = {"query": "SELECT * FROM input WHERE id > ${LEAST}", "dialect": "x"}
+    step = {"use": "transform-sql", "config": query, "limits": {"timeout_seconds": 1}}
+    made = imported_pipeline({**_PIPELINE, "source": source, "transforms": [step]}, "file")
+    assert set(made.left) >= {
+        "source.permissions.network.allow_tls",
+        "source.permissions.gpu",
+        "source.limits.max_cpu",
+        "transforms.0.limits",
+        "transforms.0.config.dialect",
+        "the variable in source.streams.0.name: put its value there",
+        "the variable in transforms.0.config.query: put its value there",
+    }
+    assert made.document["connector"]["limits"] == {"timeout_seconds": 60}
+    assert made.variables == ("PG_PASSWORD", "PORT")
+
+
 def test_it_is_a_connection_once_its_columns_are_named(tmp_path: Path) -> None:
     from dagster_airbyte_proto.connection import Connection
 
@@ -108,37 +160,12 @@ def test_it_is_a_connection_once_its_columns_are_named(tmp_path: Path) -> None:
     assert connection.to is not None and connection.to.connector.protocol == "rapidbyte"
 
 
-def test_what_no_connection_knows_is_named() -> None:
-    source = {
-        "use": "postgres",
-        "permissions": {"network": {"allowed_domains": ["db"]}, "env": {"allowed_vars": ["A"]}, "sockets": []},
-        "streams": [{"name": "users", "sync_mode": "snapshot"}],
-    }
-    query = {"use": "transform-sql", "config": {"query": "SELECT '${SHOP}' AS shop FROM input"}}
-    pipeline = {"source": source, "transforms": [query], "destination": {"use": "dest-x", "on_data_error": "halt"}}
-    made = imported_pipeline(pipeline, "file")
-    assert made.document["connector"]["permissions"] == {"env": {"allowed_vars": ["A"]}}
-    assert made.document["streams"] == {"users": {"write": "append"}}
-    for named in (
-        "source.permissions.network.allowed_domains",
-        "source.permissions.sockets",
-        "source.streams.users.sync_mode: snapshot, which is none of full_refresh, incremental, cdc",
-        "destination.on_data_error: halt, which is none of dlq, skip, fail",
-        "transforms.0.config.query: its variables; write their values into the query",
-    ):
-        assert named in made.left
-
-
-def test_a_name_for_both_ends_has_a_file_for_each() -> None:
-    ends = {"source": {"use": "acme/postgres@1"}, "destination": {"use": "postgres"}}
-    made = imported_pipeline({**ends, "transforms": [{"use": "mask"}, {"use": "mask"}]}, "file")
-    assert made.components == tuple(f"connectors/{each}.wasm" for each in ("postgres", "mask", "destination_postgres"))
-
-
 @pytest.mark.parametrize(
     ("change", "found"),
     [
         ({"destination": {"use": "dest-x", "write_mode": "merge"}}, "destination.write_mode is 'merge'"),
+        ({"destination": {"use": "dest-x", "on_data_error": "log"}}, "destination.on_data_error is 'log'"),
+        ({"source": {"use": "source-x", "streams": [{"name": "a", "sync_mode": "x"}]}}, "streams.a.sync_mode is 'x'"),
         ({"transforms": [{"config": {}}]}, "transforms.0 names no connector"),
         ({"source": {"use": "source-x", "streams": [{}]}}, "source.streams.0 has no name"),
         ({"source": {"use": "source-x", "limits": {"max_memory": "lots"}}}, "'lots', and no size"),

@@ -82,6 +82,10 @@ def test_each_kind_of_package_is_a_launch(package: dict[str, str], launch: dict[
         ({}, {**_NPM, "credentials": {"key": "s3cret"}}, _SQL, "credentials.key is written in the project"),
         ({}, _NPM, {"query": "select {{x}} from t", "deleteField": "gone"}, "deleteField of model users"),
         ({}, _NPM, {"query": "select {{x}} from t"}, "the templates in the query of model users"),
+        ({"schedule": "@daily"}, _NPM, _SQL, "schedule of sync sync"),
+        ({}, {**_NPM, "rateLimit": 5}, _SQL, "rateLimit of the connection of sync sync"),
+        ({}, {"package": {**_NPM["package"], "env": {}}}, _SQL, "env of the package of sync sync"),
+        ({}, _NPM, {"query": "select 1", "timeout": 5}, "timeout of model users"),
     ],
 )
 def test_what_cannot_be_carried_over_is_named(

@@ -1,6 +1,10 @@
 """Converts the config of a Meltano plugin to that of a connection. Pure: no file is read.
 
-A secret is never written, only the environment variable that holds it.
+1. A secret is never written, only the environment variable that holds it.
+2. Meltano passes the default that a plugin's definition has for a setting: many taps have none of their own. A default
+   that is a variable which nobody sets is none.
+3. The variables of a pipeline (MELTANO_EXTRACTOR_NAMESPACE and the like) are Meltano's own: nobody has them in the
+   environment of a sync, so their values are written.
 """
 
 import json
@@ -8,12 +12,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from dagster_airbyte_proto.connection.faults import KeyPath
 from dagster_airbyte_proto.connection.meltano.dotted_names import flattened, put_member
 from dagster_airbyte_proto.connection.meltano.project import MeltanoProject, Plugin
 from dagster_airbyte_proto.connection.references import escaped, map_strings
+from dagster_airbyte_proto.connection.secrets.secret_names import sounds_secret
 
 _VARIABLE = re.compile(r"(?P<escape>\\)?\$(?:\{(?P<curly>\w+)\}|(?P<plain>[A-Z][A-Z0-9_]*))")
-_SECRET_NAME = re.compile(r"passw|secret|token|api_?key|private_?key|access_?key|credential", re.IGNORECASE)
 _KINDS = {"integer": int, "decimal": float, "array": list, "object": dict}
 _MAX_DEPTH = 10
 
@@ -34,10 +39,35 @@ class PluginConfig(NamedTuple):
         return self._replace(variables=variables, open_secrets={**self.open_secrets, **other.open_secrets})
 
 
-def connection_config(plugin: Plugin, project: MeltanoProject, root: str, dotenv: Mapping[str, str]) -> PluginConfig:
+def pipeline_variables(project: MeltanoProject, root: str, tap: Plugin, loader: Plugin | None) -> dict[str, str]:
+    """Returns the variables that Meltano sets where it runs a tap, perhaps with a loader. `root` is the project's
+    folder."""
+    ends = {"EXTRACTOR": tap, **({"LOADER": loader} if loader else {})}
+    of_ends = {
+        f"MELTANO_{end}_{word}": text
+        for end, plugin in ends.items()
+        for word, text in (("NAME", plugin.name), ("NAMESPACE", plugin.namespace))
+    }
+    fixed = {"MELTANO_PROJECT_ROOT": root, "MELTANO_ENVIRONMENT": project.environment, **of_ends}
+    schema = with_values(tap.load_schema, fixed) or tap.namespace
+    return {**fixed, "MELTANO_EXTRACT__LOAD_SCHEMA": schema}
+
+
+def with_values(text: str, variables: Mapping[str, str]) -> str:
+    """Returns a text with these variables filled. Others stay."""
+    return _VARIABLE.sub(lambda found: variables.get(found["curly"] or found["plain"], found[0]), text)
+
+
+def has_variable(text: str) -> bool:
+    return _VARIABLE.search(text) is not None
+
+
+def connection_config(
+    plugin: Plugin, project: MeltanoProject, variables: Mapping[str, str], dotenv: Mapping[str, str]
+) -> PluginConfig:
     """Returns a plugin's config with environment variables in the syntax of connections.
 
-    `root` is the project's folder.
+    `variables` are those of the pipeline, which get their values.
     """
     references: dict[str, None] = {}
     written: dict[str, str] = {}
@@ -49,8 +79,8 @@ def connection_config(plugin: Plugin, project: MeltanoProject, root: str, dotenv
             name = match["curly"] or match["plain"]
             if match["escape"]:
                 return match[0][1:]
-            if name == "MELTANO_PROJECT_ROOT":
-                return root
+            if name in variables:
+                return variables[name]
             if name in project.variables and name not in dotenv and depth < _MAX_DEPTH:
                 return with_references(project.variables[name], depth + 1)
             references[name] = None
@@ -58,19 +88,41 @@ def connection_config(plugin: Plugin, project: MeltanoProject, root: str, dotenv
 
         return _VARIABLE.sub(replaced, source)
 
-    values: dict[str, Any] = {}
-    for name, value in {**flattened(plugin.config), **_dotenv_settings(plugin, dotenv)}.items():
+    def without_secrets(text: str, path: KeyPath) -> str:
+        if not text or has_variable(text) or not _is_secret(path, plugin):
+            return with_references(text)
+        name = ".".join(map(str, path))
         variable = plugin.variables(name)[0]
+        references[variable], written[name] = None, variable
+        return f"${{env:{variable}}}"
+
+    known = {**project.variables, **dotenv, **variables}
+    defaults = {name: value for name, value in _defaults(plugin).items() if _is_set(value, known)}
+    values: dict[str, Any] = {}
+    for name, value in {**defaults, **_named_settings(plugin), **_dotenv_settings(plugin, dotenv)}.items():
         if isinstance(value, _Reference):
             references[value.name] = None
             value = f"${{env:{value.name}}}"
-        elif _is_secret(name, plugin) and isinstance(value, str) and value and not _VARIABLE.search(value):
-            references[variable], written[name] = None, variable
-            value = f"${{env:{variable}}}"
         else:
-            value = map_strings(value, (), lambda text, _path: with_references(text))
+            value = map_strings(value, (name,), without_secrets)
         put_member(values, name.split("."), value)
     return PluginConfig(values, tuple(references), written)
+
+
+def _defaults(plugin: Plugin) -> dict[str, Any]:
+    return flattened({name: each["value"] for name, each in plugin.settings.items() if each.get("value") is not None})
+
+
+def _is_set(value: Any, known: Mapping[str, str]) -> bool:
+    """True unless a default is a variable alone that is not known."""
+    found = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
+    return found is None or found["escape"] is not None or (found["curly"] or found["plain"]) in known
+
+
+def _named_settings(plugin: Plugin) -> dict[str, Any]:
+    """Returns the settings of the project's files. A definition may have further names for a setting."""
+    names = {str(alias): name for name, setting in plugin.settings.items() for alias in setting.get("aliases") or ()}
+    return {names.get(name, name): value for name, value in flattened(plugin.config).items()}
 
 
 class _Reference(NamedTuple):
@@ -107,8 +159,9 @@ def _dotenv_value(text: str, setting: Mapping[str, Any], variable: str) -> Any:
     return _Reference(variable)
 
 
-def _is_secret(name: str, plugin: Plugin) -> bool:
-    setting = plugin.settings.get(name)
+def _is_secret(path: KeyPath, plugin: Plugin) -> bool:
+    """True if the text at a path is secret. The path begins with the setting; further words lead into its value."""
+    setting = plugin.settings.get(str(path[0]))
     if setting is not None and ("sensitive" in setting or setting.get("kind") == "password"):
         return bool(setting.get("sensitive", True))
-    return bool(_SECRET_NAME.search(name))
+    return sounds_secret(".".join(map(str, path)))

@@ -55,6 +55,7 @@ class Plugin(NamedTuple):
     load_schema: str = ""
     not_imported: tuple[str, ...] = ()
     kind: str = _EXTRACTORS
+    namespace: str = ""
 
     def variables(self, setting: str) -> list[str]:
         """Returns the environment variables that may hold the setting: its own, and those of its parents."""
@@ -65,12 +66,14 @@ class MeltanoProject(NamedTuple):
     """A Meltano project.
 
     `variables` are those that the project sets itself. `not_imported` describes what is no plugin of these.
+    `environment` is the name of the chosen one.
     """
 
     taps: tuple[Plugin, ...]
     loaders: tuple[Plugin, ...]
     variables: Mapping[str, str]
     not_imported: tuple[str, ...]
+    environment: str = ""
 
 
 def parsed_project(
@@ -86,6 +89,7 @@ def parsed_project(
         tuple(_plugins(LOADERS, plugins, overrides, locks)),
         {key: str(value) for key, value in variables.items()},
         tuple(_other_parts(document, plugins)),
+        str(chosen.get("name") or ""),
     )
 
 
@@ -131,13 +135,17 @@ def _plugin(
     settings: dict[str, Mapping[str, Any]] = {}
     for layer in layers:
         whole |= layer
-        config |= flattened(_mapping(layer.get("config")))
+        # Meltano takes null for "not set here": the weaker layer counts.
+        named = flattened(_mapping(layer.get("config")))
+        config |= {path: value for path, value in named.items() if value is not None}
         settings |= {str(each["name"]): each for each in _named_entries(layer.get("settings"))}
     extras = {key: whole.get(key) for key in _EXTRA_KEYS} | {
         key: config[f"_{key}"] for key in _EXTRA_KEYS if f"_{key}" in config
     }
-    inside = {path: value for path, value in config.items() if path.startswith("_metadata.")}
-    metadata = nested(flattened(_mapping(extras["metadata"])) | {path[10:]: value for path, value in inside.items()})
+    inside = nested({path[10:]: value for path, value in config.items() if path.startswith("_metadata.")})
+    # Not by dotted names: that of a stream may have a dot.
+    metadata = {str(pattern): _mapping(values) for pattern, values in _mapping(extras["metadata"]).items()}
+    metadata |= {pattern: {**metadata.get(pattern, {}), **_mapping(values)} for pattern, values in inside.items()}
     return Plugin(
         name,
         tuple(str(each["name"]) for each in reversed(lineage[:-1])),
@@ -150,7 +158,8 @@ def _plugin(
         _texts(extras["select_filter"]),
         metadata,
         str(extras["load_schema"] or ""),
-        tuple(_not_imported_of_plugin(whole, extras)),
+        (*_not_imported_of_plugin(whole, extras), *_unknown_extras(config)),
+        namespace=str(whole.get("namespace") or origin.replace("-", "_")),
     )
 
 
@@ -176,6 +185,14 @@ def _not_imported_of_plugin(whole: Mapping[str, Any], extras: Mapping[str, Any])
     found = [remedies[key] for key in ("schema", "catalog", "state") if extras.get(key)]
     rest = sorted(key for key in set(whole) - known if whole[key])
     return found + [remedies.get(key, f"{key}: connections have nothing like it") for key in rest]
+
+
+def _unknown_extras(config: Mapping[str, Any]) -> Iterator[str]:
+    """Lists the settings of Meltano itself (`_config_path`) that a connection cannot express."""
+    for path in config:
+        name = path[1:].partition(".")[0]
+        if path.startswith("_") and (name not in _EXTRA_KEYS or name == "schema"):
+            yield f"config {path}: connections have nothing like it"
 
 
 def _other_parts(document: Mapping[str, Any], plugins: Mapping[str, Any]) -> list[str]:

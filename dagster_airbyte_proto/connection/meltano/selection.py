@@ -153,7 +153,11 @@ def _metadata_options(metadata: Mapping[str, Any]) -> tuple[dict[str, dict[str, 
 
 def _metadata_rules(metadata: Mapping[str, Any]) -> list[str]:
     """Returns the selection rules in a project's metadata."""
-    values = {pattern: inner["selected"] for pattern, inner in metadata.items() if "selected" in (inner or {})}
+    values = {
+        pattern.replace(".", "\\."): inner["selected"]
+        for pattern, inner in metadata.items()
+        if isinstance(inner, Mapping) and "selected" in inner
+    }
     return [pattern if selected else f"!{pattern}" for pattern, selected in values.items()]
 
 

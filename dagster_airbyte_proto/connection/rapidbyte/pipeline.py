@@ -2,19 +2,26 @@
 
 1. A pipeline names its connectors (`use: source-postgres`), and Rapidbyte finds their files. Here each is a file that
    the user puts into the folder `connectors`. A file has one role, so a name that stands for two has two files.
-2. Its variables, `${NAME}`, become references to the environment.
+2. In configs its variables, `${NAME}`, become references to the environment, and secrets of Vault such of ours: its
+   `${vault:mount/path#key}` is of a KV engine of version 2, whose API has `data/` behind the mount.
 3. Its sizes are powers of 1,024, whether they end in `mb` or in `mib`. They become numbers of bytes.
-4. What else it says, such as the place of its state, is named, never guessed.
+4. A pipeline without `on_data_error` fails for a record that its destination rejects.
+5. What else it says, such as the place of its state, is named, never guessed.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from dagster_airbyte_proto.connection.faults import KeyPath
 from dagster_airbyte_proto.connection.rapidbyte.component_options import SchemaEvolutionOptions
+from dagster_airbyte_proto.connection.references import map_strings
+from dagster_airbyte_proto.connection.secrets.secret_names import sounds_secret
 from dagster_airbyte_proto.errors import ConfigError
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_SECRET = re.compile(r"\$\{(?P<store>[A-Za-z][\w-]*):(?P<mount>[^#}/]+)/(?P<path>[^#}]+)#(?P<key>[^}]+)\}")
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?\s*", re.IGNORECASE)
 _WRITES = {"append": "append", "upsert": "append_dedup", "replace": "overwrite"}
 _READS = {"full_refresh": "full_refresh", "incremental": "incremental", "cdc": "incremental"}
@@ -27,6 +34,11 @@ _OF_DESTINATION = frozenset(
 )
 _OF_STREAM = frozenset(("name", "sync_mode", "cursor_field", "primary_key", "columns"))
 _OF_TRANSFORM = frozenset(("use", "config", "permissions", "limits"))
+_LIMITS = frozenset(("max_memory", "timeout_seconds"))
+_ROLES = {"source": "source", "transforms": "transform", "destination": "dest"}
+"""By which Rapidbyte looks for connectors: several may have the same name."""
+_STEPS = {"transform-sql": "query", "transform-validate": "rules"}
+"""Transforms that are steps of ours, and the one key of their config."""
 _OF_AUTOTUNE = {
     "pin_parallelism": "effective_parallelism",
     "pin_source_partition_mode": "partition_strategy",
@@ -62,7 +74,11 @@ class _Import:
         self._left: list[str] = []
         self._variables: list[str] = []
         self._components: list[str] = []
-        self._roles: dict[str, str] = {}
+        self._roles: defaultdict[str, set[str]] = defaultdict(set)
+        for role in _ROLES:
+            for part in self._listed(role):
+                if isinstance(part, Mapping):
+                    self._roles[_stem(part)].add(role)
 
     def imported(self) -> ImportedPipeline:
         source, destination = self._document["source"], self._document["destination"]
@@ -72,7 +88,7 @@ class _Import:
         overrides, load = self._resources()
         origin = {"connector": self._connector(source, "source"), "config": self._config(source, "source")}
         transforms = [self._transform(each, number) for number, each in enumerate(self._listed("transforms"))]
-        on_error = self._word(_ON_ERROR, destination.get("on_data_error", "dlq"), "destination.on_data_error")
+        on_error = self._word(_ON_ERROR, destination.get("on_data_error", "fail"), "destination.on_data_error")
         document = {
             **origin,
             "streams": dict(self._streams(source, destination)),
@@ -81,20 +97,23 @@ class _Import:
                 "connector": self._connector(destination, "destination"),
                 "config": self._config(destination, "destination"),
             },
-            **({"on_error": on_error} if on_error else {}),
+            "on_error": on_error,
             **self._evolution(destination),
             **overrides,
             **load,
         }
         self._left.append("its state: the first sync begins with the first row")
+        self._left += [_variable_in(place) for place in _with_variables(self._document)]
         lists = (tuple(dict.fromkeys(each)) for each in (self._variables, self._components, self._left))
         return ImportedPipeline(self._name, document, *lists)
 
     def _connector(self, part: Mapping[str, Any], place: str) -> dict[str, Any]:
-        file = self._file(str(part["use"]), place.partition(".")[0])
+        file = self._file(part, place.partition(".")[0])
         self._components.append(f"connectors/{file}")
         narrowed = dict(self._permissions(part, f"{place}.permissions"))
         limits = dict(self._mapping(part.get("limits"), f"{place}.limits"))
+        self._leave(limits, _LIMITS, f"{place}.limits.")
+        limits = {name: each for name, each in limits.items() if name in _LIMITS and each is not None}
         if "max_memory" in limits:
             limits["max_memory"] = self._bytes(limits["max_memory"], f"{place}.limits.max_memory")
         return {
@@ -104,9 +123,9 @@ class _Import:
             **({"limits": limits} if limits else {}),
         }
 
-    def _file(self, use: str, role: str) -> str:
-        stem = use.rpartition("/")[2].partition("@")[0].replace("-", "_")
-        return f"{stem if self._roles.setdefault(stem, role) == role else f'{role}_{stem}'}.wasm"
+    def _file(self, part: Mapping[str, Any], role: str) -> str:
+        stem = _stem(part)
+        return f"{_ROLES[role]}_{stem}.wasm" if len(self._roles[stem]) > 1 else f"{stem}.wasm"
 
     def _permissions(self, part: Mapping[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yields what a connection knows of them. All else is named: it would be allowed without a word."""
@@ -123,10 +142,7 @@ class _Import:
     def _streams(
         self, source: Mapping[str, Any], destination: Mapping[str, Any]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        mode = str(destination.get("write_mode", "append"))
-        write = _WRITES.get(mode)
-        if write is None:
-            raise self._fault(f"destination.write_mode is {mode!r}", f"It is one of {', '.join(_WRITES)}.")
+        write = self._word(_WRITES, destination.get("write_mode", "append"), "destination.write_mode")
         for number, stream in enumerate(source.get("streams") or ()):
             if not isinstance(stream, Mapping) or not stream.get("name"):
                 raise self._fault(f"source.streams.{number} has no name", "Give it one.")
@@ -139,7 +155,7 @@ class _Import:
             yield (
                 str(stream["name"]),
                 {
-                    **({"read": read} if read else {}),
+                    "read": read,
                     "write": write,
                     **({"cursor": cursor} if cursor else {}),
                     **({"primary_key": [key] if isinstance(key, str) else list(key)} if key else {}),
@@ -152,16 +168,19 @@ class _Import:
         if not isinstance(part, Mapping) or not part.get("use"):
             raise self._fault(f"{place} names no connector (`use`)", "Give it one.")
         self._leave(part, _OF_TRANSFORM, f"{place}.")
-        name, config = str(part["use"]), self._config(part, place)
+        name = str(part["use"])
+        if name in _STEPS:
+            step = self._mapping(part.get("config"), f"{place}.config")
+            self._leave(step, frozenset({_STEPS[name]}), f"{place}.config.")
+            self._leave(part, frozenset(("use", "config")), f"{place}.")
+            # Not in a config of ours, so nothing fills its variables.
+            self._left += [_variable_in(each) for each in _with_variables(step, f"{place}.config")]
         if name == "transform-sql":
-            query = str(config.get("query", ""))
-            if "${env:" in query:
-                self._left.append(f"{place}.config.query: its variables; write their values into the query")
-            return {"sql": query}
+            return {"sql": str(step.get("query", ""))}
         if name == "transform-validate":
-            return {"validate": list(config.get("rules") or ())}
+            return {"validate": list(step.get("rules") or ())}
         self._left.append(f"the columns that {name} fills: add them to its step, as in columns: {{email: string}}")
-        return {"connector": self._connector(part, place), "config": config}
+        return {"connector": self._connector(part, place), "config": self._config(part, place)}
 
     def _evolution(self, destination: Mapping[str, Any]) -> dict[str, Any]:
         """The policies of schema evolution: here they are about what the source sends."""
@@ -187,32 +206,33 @@ class _Import:
         return {"overrides": overrides} if overrides else {}, {"load": {"max_bytes": size}} if size else {}
 
     def _config(self, part: Mapping[str, Any], place: str) -> dict[str, Any]:
-        config = self._filled(self._mapping(part.get("config"), f"{place}.config"))
-        assert isinstance(config, dict)
-        return config
+        config = self._mapping(part.get("config"), f"{place}.config")
+        filled = map_strings(config, (place, "config"), self._filled_text)
+        return {str(name): each for name, each in filled.items()}
 
-    def _filled(self, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {str(name): self._filled(each) for name, each in value.items()}
-        if isinstance(value, list):
-            return [self._filled(each) for each in value]
-        if not isinstance(value, str):
-            return value
-        self._variables += _VARIABLE.findall(value)
-        return _VARIABLE.sub(r"${env:\1}", value)
+    def _filled_text(self, text: str, path: KeyPath) -> str:
+        self._variables += _VARIABLE.findall(text)
+        if text and "${" not in text and sounds_secret(str(path[-1])):
+            place = ".".join(map(str, path))
+            self._left.append(f"{place} is written in the pipeline as it is: a reference keeps it out of files")
+        return _SECRET.sub(self._secret, _VARIABLE.sub(r"${env:\1}", text))
+
+    def _secret(self, found: re.Match[str]) -> str:
+        if found["store"].lower() == "vault":
+            return f"${{vault:{found['mount']}/data/{found['path']}#{found['key']}}}"
+        self._left.append(f"the secret {found[0]}: put a reference of ours in its place")
+        return found[0]
+
+    def _word(self, words: Mapping[str, str], word: Any, place: str) -> str:
+        if str(word) not in words:
+            raise self._fault(f"{place} is {word!r}", f"It is one of {', '.join(words)}.")
+        return words[str(word)]
 
     def _bytes(self, size: Any, place: str) -> int:
         found = _SIZE.fullmatch(str(size))
         if found is None:
             raise self._fault(f"{place} is {size!r}, and no size", "Write it as 128mb.")
         return int(float(found[1]) * 1024 ** (" kmgt".index(found[2].lower()) if found[2] else 0))
-
-    def _word(self, words: Mapping[str, str], given: Any, place: str) -> str | None:
-        """Our word for one of a pipeline's; None for one that is not known, which is named."""
-        found = words.get(str(given))
-        if found is None:
-            self._left.append(f"{place}: {given}, which is none of {', '.join(words)}")
-        return found
 
     def _listed(self, name: str) -> list[Any]:
         found = self._document.get(name) or []
@@ -228,3 +248,24 @@ class _Import:
 
     def _fault(self, found: str, remedy: str) -> ConfigError:
         return ConfigError(f"importing pipeline {self._name}", found, remedy=remedy)
+
+
+def _stem(part: Mapping[str, Any]) -> str:
+    return str(part.get("use")).rpartition("/")[2].partition("@")[0].replace("-", "_")
+
+
+def _variable_in(place: str) -> str:
+    return f"the variable in {place}: put its value there"
+
+
+def _with_variables(value: Any, place: str = "") -> Iterator[str]:
+    """Yields the places of texts with variables, outside of configs: only there a connection has references."""
+    if isinstance(value, str) and "${" in value:
+        yield place
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            if name != "config":
+                yield from _with_variables(each, f"{place}.{name}" if place else str(name))
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _with_variables(each, f"{place}.{number}")

@@ -26,6 +26,23 @@ _CURSOR = re.compile(r"(?<![:\w]):cursor\b")
 _EXACT_PACKAGE = re.compile(r"(@[^/@]+/)?[^/@]+@\d[\w.+-]*")
 _OF_DATABASE = ("datasource", "deleteField", "pageSize", "pauseBetweenPagesMs")
 _DEFAULT_STREAM = "default"
+_OF_SYNC = frozenset(
+    (
+        "id",
+        "model",
+        "destination",
+        "stream",
+        "options",
+        "mapping",
+        "enrichment",
+        "enrichments",
+        "checkpointEvery",
+        "disabled",
+    )
+)
+_OF_MODEL = frozenset(("id", "query", "cursor", *_OF_DATABASE))
+_OF_CONNECTION = frozenset(("id", "package", "credentials"))
+_OF_PACKAGE = frozenset(("type", "image", "dir", "command", "package"))
 
 
 class ProjectFile(NamedTuple):
@@ -65,8 +82,9 @@ def imported_sync(project: SyncmavenProject, sync: ProjectFile) -> ImportedSync:
     """Returns the push file of a sync. Raises ConfigError where it names what is not there."""
     content = _mapping(sync, "sync")
     left: list[str] = []
+    _leave(content, _OF_SYNC, f"of sync {sync.id}", left)
     query, cursor = _model(project, content, sync.id, left)
-    package, credentials = _connection(project, content.get("destination"), sync.id)
+    package, credentials = _connection(project, content.get("destination"), sync.id, left)
     config, variables = _filled(credentials, "credentials", left)
     transforms = [_transform(project, each, sync.id, left) for each in _enrichments(content)]
     stream = content.get("stream")
@@ -117,6 +135,7 @@ def _model(project: SyncmavenProject, content: Mapping[str, Any], sync: str, lef
     else:
         settings = dict(_mapping(found, "model"))
         query = str(settings.get("query") or "")
+    _leave(settings, _OF_MODEL, f"of model {found.id}", left)
     if not query.strip():
         raise ConfigError(f"importing sync {sync}", f"model {found.id} has no query")
     left += [f"{name} of model {found.id}" for name in _OF_DATABASE if name in settings]
@@ -130,7 +149,7 @@ def _model(project: SyncmavenProject, content: Mapping[str, Any], sync: str, lef
     return query.strip().rstrip(";").strip(), str(cursor) if cursor else None
 
 
-def _connection(project: SyncmavenProject, named: Any, sync: str) -> tuple[Mapping[str, Any], Any]:
+def _connection(project: SyncmavenProject, named: Any, sync: str, left: list[str]) -> tuple[Mapping[str, Any], Any]:
     """Returns the package and the credentials of a connection, which may stand in the sync itself."""
     if not isinstance(named, Mapping):
         found = project.connections.get(str(named))
@@ -141,6 +160,8 @@ def _connection(project: SyncmavenProject, named: Any, sync: str) -> tuple[Mappi
     package = named.get("package")
     if not isinstance(package, Mapping):
         raise ConfigError(f"importing sync {sync}", "its connection has no package")
+    _leave(named, _OF_CONNECTION, f"of the connection of sync {sync}", left)
+    _leave(package, _OF_PACKAGE, f"of the package of sync {sync}", left)
     return package, named.get("credentials") or {}
 
 
@@ -150,7 +171,7 @@ def _transform(
     """Returns the transform by an enrichment, without the columns that it fills, and the variables that it names."""
     named = enrichment.get("connection")
     name = str(named) if isinstance(named, str) else "its own connection"
-    package, credentials = _connection(project, named, sync)
+    package, credentials = _connection(project, named, sync, left)
     config, variables = _filled(credentials, f"credentials of the enrichment by {name}", left)
     left.append(f"the columns that the enrichment by {name} fills: add them to it, as in columns: {{city: string}}")
     connector = {"protocol": "syncmaven", "launch": _launch(package, left)}
@@ -195,6 +216,10 @@ def _filled(value: Any, place: str, left: list[str]) -> tuple[Any, tuple[str, ..
         left.append(f"{place} are no mapping of keys to values")
         config = {}
     return config, tuple(dict.fromkeys(variables))
+
+
+def _leave(part: Mapping[str, Any], known: frozenset[str], place: str, left: list[str]) -> None:
+    left += [f"{name} {place}" for name in part if name not in known]
 
 
 def _note(variables: list[str], name: str) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.connection.meltano.selection import CatalogColumns
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<extras>\[[^]]*\])?(?P<version>[=<>~!].*)?")
+_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_PYTHON = re.compile(r"python(?P<version>[0-9.]+)")
 
 
 class _ImportedTap(NamedTuple):
@@ -53,13 +55,13 @@ def imported_taps(call: Call, file: Path, folder: Path, choice: MeltanoChoice, *
     from dagster_airbyte_proto.connection.meltano.project import parsed_project
 
     project = parsed_project(_document(file), _locks(file.parent), choice.environment)
-    saved = _saved(choice.states, project)
     chosen = _chosen("tap", project.taps, choice.taps, file)
+    saved = _saved(choice.states, chosen)
     loaders = [] if choice.loader is None else _chosen("loader", project.loaders, [choice.loader], file)
     _check_names_are_unique(chosen)
     place = _Place(project, file.parent, folder, loaders[0] if loaders else None)
     imported = [_import_tap(call, tap, place) for tap in chosen]
-    check_free([each.path for each in imported], force=force)
+    check_free([each.path for each in imported], [file], force=force)
     for each in imported:
         _write(each, file, force=force)
         if each.tap.name in saved:
@@ -74,14 +76,26 @@ def _document(file: Path) -> Mapping[str, Any]:
 
     first = read_document(file, what="Meltano project").data
     patterns = first.get("include_paths") or ()
-    included = [path for pattern in patterns for path in sorted(file.parent.glob(str(pattern))) if path != file]
+    included = [path for pattern in patterns for path in _included(file.parent, str(pattern)) if path != file]
     return merged_documents([first, *(read_document(path, what="Meltano project").data for path in included)])
+
+
+def _included(root: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(path for path in root.glob(pattern) if path.is_file())
+    except (ValueError, NotImplementedError) as error:  # Empty, or from the root of the file system.
+        remedy = "Write it as a path from the project's folder."
+        raise ConfigError("reading include_paths", f"{pattern!r}: {error}", remedy=remedy) from error
 
 
 def _locks(root: Path) -> list[Mapping[str, Any]]:
     """The plugin definitions that Meltano stores in the project's folder."""
     files = sorted((root / "plugins").glob("*s/*.lock"))
-    return [_read_json(path, json.loads) for path in files]
+    found = {path: _read_json(path, json.loads) for path in files}
+    for path, definition in found.items():
+        if not isinstance(definition, dict):
+            raise ConfigError(f"reading {path}", "it is no definition of a plugin, which is an object of JSON")
+    return [*found.values()]
 
 
 def _state_value(raw: bytes) -> Any:
@@ -99,9 +113,9 @@ def _read_json(path: Path, parse: Callable[[bytes], Any]) -> Any:
         raise ConfigError(f"reading {path}", str(found)) from error
 
 
-def _saved(words: Sequence[str], project: "MeltanoProject") -> dict[str, Any]:
+def _saved(words: Sequence[str], chosen: Sequence["Plugin"]) -> dict[str, Any]:
     """The states to import, by tap."""
-    known = [tap.name for tap in project.taps]
+    known = [tap.name for tap in chosen]
     saved: dict[str, Any] = {}
     for word in words:
         name, equals, file = word.partition("=")
@@ -158,14 +172,20 @@ class _Place(NamedTuple):
 
 
 def _import_tap(call: Call, tap: "Plugin", place: _Place) -> _ImportedTap:
-    from dagster_airbyte_proto.connection.meltano.plugin_config import connection_config
+    from dagster_airbyte_proto.connection.meltano.plugin_config import (
+        connection_config,
+        has_variable,
+        pipeline_variables,
+        with_values,
+    )
     from dagster_airbyte_proto.connection.meltano.selection import selected_streams
     from dagster_airbyte_proto.sync.connector.new_connection import connection_name
 
     project, root, folder, loader = place
     connection = connection_name(tap.name)
     path = folder / f"{connection}.yaml"
-    config = connection_config(tap, project, str(root.absolute()), _dotenv(root))
+    variables = pipeline_variables(project, str(root.absolute()), tap, loader)
+    config = connection_config(tap, project, variables, _dotenv(root))
     launch, left = _launch(tap, root, folder)
     launch |= _working_folder(config.values, root, folder)
     document: dict[str, Any] = {"connector": {"protocol": "singer", "launch": launch}, "config": config.values}
@@ -176,47 +196,74 @@ def _import_tap(call: Call, tap: "Plugin", place: _Place) -> _ImportedTap:
         left += [why] if why else []
     if chosen.streams is not None:
         document["streams"] = chosen.streams
+    if chosen.streams == {}:
+        left.append("select: it selects no stream, so the file is refused until `streams` names one")
+    schema = with_values(tap.load_schema, variables)
     if loader is not None:
-        to_config = connection_config(loader, project, str(root.absolute()), _dotenv(root))
+        to_config = connection_config(loader, project, variables, _dotenv(root))
         to_launch, left_of_loader = _launch(loader, root, folder)
         to_launch |= _working_folder(to_config.values, root, folder)
         document["to"] = {"connector": {"protocol": "singer", "launch": to_launch}, "config": to_config.values}
         config = config.joined(to_config)
         left += [*loader.not_imported, *left_of_loader]
-        left += [f"load_schema {tap.load_schema}: name it in the config of `to`"] if tap.load_schema else []
-    elif tap.load_schema:
-        document["destination"] = {"namespace": tap.load_schema}
+        if schema and schema not in to_config.values.values():
+            left.append(f"load_schema {schema}: name it in the config of `to`")
+    elif has_variable(schema):
+        left.append(f"load_schema {schema}: a namespace has no variables; write it as namespace of `destination`")
+    elif schema:
+        document["destination"] = {"namespace": schema}
     return _ImportedTap(tap, connection, path, document, config, (*tap.not_imported, *left, *chosen.not_imported))
 
 
 def _dotenv(root: Path) -> dict[str, str]:
     from dotenv import dotenv_values
 
-    found = dotenv_values(root / ".env", interpolate=False)
+    try:
+        found = dotenv_values(root / ".env", interpolate=False)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"reading {root / '.env'}", "it is not UTF-8 text") from error
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _launch(plugin: "Plugin", root: Path, folder: Path) -> tuple[dict[str, Any], list[str]]:
     """The launch settings: a package of the index if the plugin came from there, else Meltano's own installation."""
-    words = [word for word in shlex.split(plugin.pip_url) if not word.startswith("-")]
-    python = {"python": plugin.python} if plugin.python else {}
-    found = _REQUIREMENT.fullmatch(words[0]) if words else None
+    words = [word for word in _words(plugin.pip_url) if not word.startswith("-")]
+    named = _PYTHON.fullmatch(plugin.python)
+    python = {"python": named["version"] if named else plugin.python} if plugin.python else {}
+    # `name @ https://…` is a package of another place, whatever the index has under that name.
+    is_elsewhere = words[1:2] == ["@"]
+    found = _REQUIREMENT.fullmatch(words[0]) if words and not is_elsewhere else None
     if found is None:
-        inside = root / ".meltano" / plugin.kind / plugin.name / "venv" / "bin" / plugin.executable
+        inside = _venv(plugin, root) / "bin" / plugin.executable
         program = inside if words else root / plugin.executable if "/" in plugin.executable else None
         command = [os.path.relpath(program, folder) if program else plugin.executable]
-        left = [
-            f"pip_url {plugin.pip_url}: it is not a package of the index, so the copy that Meltano installed is used"
-        ]
+        shown = _LOGIN.sub("***", plugin.pip_url)
+        left = [f"pip_url {shown}: it is not a package of the index, so the copy that Meltano installed is used"]
         return {"kind": "local", "command": command}, left if words else []
-    left = [f"pip_url {' '.join(words[1:])}: it is not installed with the plugin"] if len(words) > 1 else []
+    others = _LOGIN.sub("***", " ".join(words[1:]))
+    left = [f"pip_url {others}: it is not installed with the plugin"] if others else []
     version = found["version"] or ""
-    if not re.fullmatch(r"==[^*,=]+", version):
-        installed = _installed(root / ".meltano" / plugin.kind / plugin.name / "venv", found["name"])
+    if not re.fullmatch(r"==[^*,=$]+", version):
+        installed = _installed(_venv(plugin, root), found["name"])
         version = f"=={installed}" if installed else version
-        left += [] if installed else [f"pip_url {words[0]}: it is not pinned; add the version"]
+        if not installed:
+            left.append(f"pip_url {words[0]}: it is not pinned; add the version")
     package = f"{found['name']}{found['extras'] or ''}{version}"
     return {"kind": "pypi", "package": package, "executable": plugin.executable, **python}, left
+
+
+def _venv(plugin: "Plugin", root: Path) -> Path:
+    """The environment in which Meltano has installed a plugin. An heir without a package of its own has that of its
+    parent."""
+    places = [root / ".meltano" / plugin.kind / name / "venv" for name in (plugin.name, *plugin.inherits_from)]
+    return next(filter(Path.is_dir, places), places[0])
+
+
+def _words(pip_url: str) -> list[str]:
+    try:
+        return shlex.split(pip_url)
+    except ValueError:  # A quote without its end.
+        return pip_url.split()
 
 
 def _working_folder(values: Any, root: Path, folder: Path) -> dict[str, str]:

@@ -26,7 +26,7 @@ def imported_pipeline_file(file: Path, document: Mapping[str, Any], folder: Path
 
     imported = imported_pipeline(document, file.stem)
     path = folder / f"{connection_name(imported.name)}.yaml"
-    check_free([path], force=force)
+    check_free([path], [file], force=force)
     write_connection(path, [f"# {plain(imported.name)} of {plain(file.name)}"], imported.document, force=force)
     unset = [name for name in imported.variables if name not in os.environ]
     lines = [f"{imported.name} -> {path}"]

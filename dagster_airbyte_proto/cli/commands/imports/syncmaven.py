@@ -22,7 +22,8 @@ def imported_syncs(root: Path, folder: Path, *, force: bool) -> Answer:
     from dagster_airbyte_proto.connection.syncmaven.project import SyncmavenProject, imported_sync, is_disabled
     from dagster_airbyte_proto.sync.connector.new_connection import connection_name
 
-    project = SyncmavenProject(*(_files(root / name) for name in ("models", "connections", "syncs")))
+    folders = [root / name for name in ("models", "connections", "syncs")]
+    project = SyncmavenProject(*map(_files, folders))
     if not project.syncs:
         raise ConfigError(f"importing {root}", "its folder syncs has no file")
     skipped = [name for name, sync in project.syncs.items() if is_disabled(sync)]
@@ -31,7 +32,7 @@ def imported_syncs(root: Path, folder: Path, *, force: bool) -> Answer:
     doubled = [name for name, path in paths.items() if list(paths.values()).count(path) > 1]
     if doubled:
         raise ConfigError(f"importing {root}", f"the syncs {', '.join(doubled)} would have one file: rename one")
-    check_free(paths.values(), force=force)
+    check_free(paths.values(), (path for each in folders for path in _paths(each)), force=force)
     for each in imported:
         head = [f"# {plain(each.name)} of {plain(root.absolute().name)}"]
         write_connection(paths[each.name], head, _from_folder(each, root, folder), force=force)
@@ -41,12 +42,18 @@ def imported_syncs(root: Path, folder: Path, *, force: bool) -> Answer:
 def _files(folder: Path) -> "dict[str, ProjectFile]":
     from dagster_airbyte_proto.connection.syncmaven.project import ProjectFile
 
-    found = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.suffix in _ENDINGS:
-            file = ProjectFile(path.name.partition(".")[0], _content(path))
-            found[file.id] = file
+    found: dict[str, ProjectFile] = {}
+    for path in _paths(folder):
+        file = ProjectFile(path.name.partition(".")[0], _content(path))
+        if file.id in found:
+            remedy = "Rename one, or give it another `id`."
+            raise ConfigError(f"reading {folder}", f"two of its files have the id {file.id}", remedy=remedy)
+        found[file.id] = file
     return found
+
+
+def _paths(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in _ENDINGS) if folder.is_dir() else []
 
 
 def _content(path: Path) -> Any:
@@ -54,7 +61,7 @@ def _content(path: Path) -> Any:
 
     try:
         if path.suffix == ".sql":
-            return path.read_text()
+            return path.read_text(encoding="utf-8-sig")
         if path.suffix == ".json":
             return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

@@ -8,9 +8,13 @@ from typing import Any
 from dagster_airbyte_proto.errors import ConfigError
 
 
-def check_free(paths: Iterable[Path], *, force: bool) -> None:
-    """Raises ConfigError if one of the files exists, before any is written."""
+def check_free(paths: Iterable[Path], read: Iterable[Path], *, force: bool) -> None:
+    """Raises ConfigError if one of the files exists, before any is written. Those that were `read` stay in any case."""
+    originals = {path.resolve() for path in read}
     for path in paths:
+        if path.resolve() in originals:
+            found = "it is the file that is imported, which stays as it is"
+            raise ConfigError(f"writing {path}", found, remedy="Name another folder with --into.")
         if path.exists() and not force:
             raise ConfigError(
                 f"writing {path}",
