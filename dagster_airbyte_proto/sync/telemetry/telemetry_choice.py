@@ -1,6 +1,8 @@
 """Chooses what traces and measures a sync.
 
-Without the extra `otel` nothing does: nothing is imported, and no step does more than enter an empty context.
+Without the extra `otel` nothing does: nothing is imported, and no step does more than enter an empty context. Nor does
+anything where OpenTelemetry cannot be set up: its API loads a provider that a variable of the environment names
+(OTEL_PYTHON_METER_PROVIDER), and raises where that is not installed. It logs why.
 """
 
 from collections.abc import Callable
@@ -11,7 +13,10 @@ from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, Run
 
 def installed_telemetry() -> RunTelemetry:
     """Returns a new run's telemetry: OpenTelemetry's where its API is installed."""
-    return _implementation()()
+    try:
+        return _implementation()()
+    except Exception:  # noqa: BLE001 - a sync does not fail because nobody measures it
+        return NO_TELEMETRY
 
 
 @cache
@@ -19,6 +24,6 @@ def _implementation() -> Callable[[], RunTelemetry]:
     # Cached: an import that fails is tried again each time, which takes milliseconds.
     try:
         from dagster_airbyte_proto.sync.telemetry.open_telemetry import OpenTelemetry
-    except ModuleNotFoundError:
+    except Exception:  # noqa: BLE001 - likewise
         return lambda: NO_TELEMETRY
     return OpenTelemetry

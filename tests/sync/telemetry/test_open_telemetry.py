@@ -1,5 +1,6 @@
 """Spans and metrics of syncs, taken up by the SDK's exporters in memory."""
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -254,3 +255,17 @@ print([name for name in sys.modules if name.startswith("opentelemetry.")])
 def test_nothing_is_imported_where_the_api_is_not_installed() -> None:
     command = [sys.executable, "-c", _WITHOUT_API]
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("variable", ["OTEL_PYTHON_METER_PROVIDER", "OTEL_PYTHON_TRACER_PROVIDER"])
+def test_a_provider_that_is_not_installed_ends_no_sync(variable: str) -> None:
+    program = (
+        "from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY\n"
+        "from dagster_airbyte_proto.sync.telemetry.telemetry_choice import installed_telemetry\n"
+        "assert installed_telemetry() is NO_TELEMETRY"
+    )
+    environment = {**os.environ, variable: "nowhere"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0 and "Failed to load configured provider" in ended.stderr, ended.stderr
