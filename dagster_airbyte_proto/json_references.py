@@ -1,4 +1,5 @@
-"""Resolves a `"$ref"` within a document: a JSON pointer (RFC 6901) behind `#`, percent-encoded as in a URL."""
+"""Reads JSON schemas. A `"$ref"` within a document is a JSON pointer (RFC 6901) behind `#`, percent-encoded as in a
+URL."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,3 +36,15 @@ def referenced_schema(root: Any, reference: str) -> Any:
         return referenced_value(root, reference)
     except LookupError:
         return {}
+
+
+def names_in(word: Any) -> list[str]:
+    """Returns the texts in a word of a schema that has one or a list of them, as `type` and `required`. Connectors
+    write others too, such as `required: true`."""
+    found = [word] if isinstance(word, str) else word if isinstance(word, list | tuple) else []
+    return [name for name in found if isinstance(name, str)]
+
+
+def branches_in(word: Any) -> list[Mapping[str, Any]]:
+    """Returns the schemas in a word that has a list of them, as `oneOf`."""
+    return [each for each in word if isinstance(each, Mapping)] if isinstance(word, list | tuple) else []

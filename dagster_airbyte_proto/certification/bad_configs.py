@@ -6,6 +6,7 @@ from typing import Any
 
 from dagster_airbyte_proto.certification.evidence import BadConfig
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.json_references import names_in
 from dagster_airbyte_proto.sync.connector.config_check import check_config
 
 _NONSENSE = "nonsense-of-certify"
@@ -68,15 +69,14 @@ def _is_refused(config: Mapping[str, Any], schema: Any) -> bool:
 def _required(config: Any, schema: Any, path: _Path) -> Iterator[_Path]:
     """The paths of all properties that are required and present."""
     for name, inner in _present(config, schema):
-        if name in (schema.get("required") or ()):
+        if name in names_in(schema.get("required")):
             yield (*path, name)
         yield from _required(config[name], inner, (*path, name))
 
 
 def _wrong_values(config: Any, schema: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
     for name, inner in _present(config, schema):
-        written = inner.get("type")
-        types = {written} if isinstance(written, str) else set(written or ())
+        types = set(names_in(inner.get("type")))
         if types and "string" not in types:
             yield (*path, name), _NONSENSE
         elif types == {"string"}:

@@ -20,6 +20,12 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
+def test_a_spec_of_odd_words_makes_bad_configs_all_the_same() -> None:
+    token = {**_SCHEMA["properties"]["login"], "required": True, "type": ["object", 5]}
+    schema = {**_SCHEMA, "properties": {**_SCHEMA["properties"], "login": token, "note": {"type": 5}}}
+    assert "without url" in {bad.description for bad in bad_configs(_GOOD, schema)}
+
+
 def test_each_kind_of_bad_config_is_made_and_the_good_one_stays() -> None:
     made = {bad.description: bad for bad in bad_configs(_GOOD, _SCHEMA)}
     assert made.keys() == {

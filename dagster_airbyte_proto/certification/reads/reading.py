@@ -27,6 +27,7 @@ from dagster_airbyte_proto.protocols.events import (
     StreamStatus,
     UnknownEvent,
 )
+from dagster_airbyte_proto.protocols.raw_json import MemberError, value
 
 _READ_SECONDS = 0.5
 _EXIT_SECONDS = 60.0
@@ -124,7 +125,12 @@ class RecordCollector:
         if not meant:
             self.undeclared.add(self.lines, f"stream {event.stream}")
             return
-        stream, data = meant[0], _member(_decoded(event.line), self._protocol.record_wire.data)
+        stream = meant[0]
+        try:
+            data = _member(value(event.line), self._protocol.record_wire.data)
+        except MemberError as error:
+            self.unreadable.add(self.lines, f"stream {stream}: {error}")
+            return
         if not isinstance(data, dict):
             self.unreadable.add(self.lines, f"stream {stream}: its data is no object")
             return
@@ -157,21 +163,21 @@ class RecordCollector:
     def _note_cursor(self, records: StreamRecords, planned: PlannedStream, data: Mapping[str, Any]) -> None:
         path = planned.cursor or planned.stream.cursor
         if path:
-            value = _member(data, path)
-            records.cursors.append(_hash(value))
+            at = _member(data, path)
+            records.cursors.append(_hash(at))
             greatest = self._cursors.get(planned.id)
             try:
-                is_greater = value is not None and (greatest is None or value > greatest)
+                is_greater = at is not None and (greatest is None or at > greatest)
             except TypeError:  # Of another type: the newest has to do.
                 is_greater = True
             if is_greater:
-                self._cursors[planned.id] = value
+                self._cursors[planned.id] = at
 
     def _take_state(self, event: StateEvent) -> None:
         covered = [event.state.stream] if event.state.stream is not None else list(self._unstated)
         counted = sum(self._unstated.get(stream, 0) for stream in covered)
         rows = {stream: len(records.contents) for stream, records in self.streams.items()}
-        cursors = {stream: _hash(value) for stream, value in self._cursors.items()}
+        cursors = {stream: _hash(at) for stream, at in self._cursors.items()}
         self.states.append(
             StatePoint(event.state, self.lines, event.is_provisional, rows, cursors, event.record_count, counted)
         )
@@ -233,22 +239,15 @@ def _feed_all(
     return False
 
 
-def _decoded(line: bytes) -> Any:
-    try:
-        return msgspec.json.decode(line)
-    except msgspec.DecodeError:  # Such as whole numbers beyond 64 bits.
-        return json.loads(line)
-
-
-def _member(value: Any, path: FieldPath) -> Any:
+def _member(found: Any, path: FieldPath) -> Any:
     for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
-def _hash(value: Any) -> int:
+def _hash(found: Any) -> int:
     try:
-        text = msgspec.json.encode(value, order="sorted")
+        text = msgspec.json.encode(found, order="sorted")
     except (OverflowError, msgspec.MsgspecError):
-        text = json.dumps(value, sort_keys=True).encode()
+        text = json.dumps(found, sort_keys=True).encode()
     return hash(text) & _HASH_BITS

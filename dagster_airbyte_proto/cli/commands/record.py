@@ -17,6 +17,7 @@ from dagster_airbyte_proto.cli.commands.sync import stream_names
 from dagster_airbyte_proto.cli.output import Answer, counted
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import size_text
+from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.process import RunningConnector
@@ -46,6 +47,10 @@ def record(
     from dagster_airbyte_proto.sync.connector.source import recorded_connector
     from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 
+    connection = call.open(connection_file)
+    if connection.push is not None:
+        found = "its connector is the destination of a push, and only the output of sources is recorded"
+        raise ConfigError(f"recording connection {connection.name}", found)
     sync_request = SyncRequest(only=stream_names(streams), slice=partition_slice(partition, window))
     with open_connector(call, connection_file, sync_request.slice) as (_, source):
         source.check_config()  # this reads the spec: from here on its secrets are known and masked

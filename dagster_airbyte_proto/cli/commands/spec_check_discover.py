@@ -14,6 +14,7 @@ from dagster_airbyte_proto.cli.commands.partition_options import partition_optio
 from dagster_airbyte_proto.cli.output import Answer, Grid, error_value, short
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import log_line
+from dagster_airbyte_proto.json_references import branches_in, names_in
 from dagster_airbyte_proto.stack_traces import without_stack_traces
 
 if TYPE_CHECKING:
@@ -362,7 +363,7 @@ def _path_text(path: "FieldPath") -> str:
 
 def _fields(schema: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, ...]]:
     """A row for each field of the config; fields of a choice (oneOf) are prefixed with its title."""
-    required = schema.get("required") or ()
+    required = names_in(schema.get("required"))
     for name, rule in _properties(schema).items():
         if not isinstance(rule, Mapping):
             continue
@@ -375,13 +376,12 @@ def _fields(schema: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, ...]]
             short(rule.get("description")),
         )
         yield from _fields(rule, f"{prefix}{name}.")
-        for branch in rule.get("oneOf") or ():
+        for branch in branches_in(rule.get("oneOf")):
             yield from _fields(branch, f"{prefix}{name} ({branch.get('title', 'one of')}).")
 
 
 def _type_text(rule: Mapping[str, Any]) -> str:
-    written = rule.get("type", "one of" if "oneOf" in rule else "")
-    return written if isinstance(written, str) else " or ".join(map(str, written))
+    return " or ".join(names_in(rule.get("type", "one of" if "oneOf" in rule else "")))
 
 
 def _properties(schema: Any) -> Mapping[str, Any]:

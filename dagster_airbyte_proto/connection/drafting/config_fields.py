@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.connection.faults import KeyPath, path_text, type_words
 from dagster_airbyte_proto.connection.yaml_text import yaml_text
-from dagster_airbyte_proto.json_references import referenced_schema
+from dagster_airbyte_proto.json_references import branches_in, names_in, referenced_schema
 
 _FILL_IN = "fill in"
 _WIDTH = 110
@@ -51,9 +51,7 @@ class Field(NamedTuple):
 
     @property
     def types(self) -> list[str]:
-        written = self.schema.get("type", [])
-        names = [written] if isinstance(written, str) else list(written)
-        return [name for name in names if isinstance(name, str) and name != "null"]
+        return [name for name in names_in(self.schema.get("type")) if name != "null"]
 
     @property
     def allowed(self) -> list[Any]:
@@ -121,8 +119,7 @@ class ConfigWriter:
     def _declared(self, schema: Schema, path: KeyPath) -> list[Field]:
         """Returns the fields, required ones first, in the order that the spec sets or else that of its properties."""
         resolved = self._resolved(schema)
-        required = resolved.get("required")
-        names = required if isinstance(required, list) else []
+        names = names_in(resolved.get("required"))
         found = [
             Field((*path, name), self._resolved(rule), name in names)
             for name, rule in _mapping(resolved.get("properties")).items()
@@ -192,19 +189,17 @@ class ConfigWriter:
     def _forms(self, field: Field) -> list[Schema]:
         """Returns the schemas of a mapping that is written field by field: several if there is a choice."""
         own = _mapping(field.schema.get("properties"))
-        branches = [
-            each for name in ("oneOf", "anyOf") for each in field.schema.get(name) or () if isinstance(each, Mapping)
-        ]
+        branches = [each for name in ("oneOf", "anyOf") for each in branches_in(field.schema.get(name))]
         resolved = [self._resolved(each) for each in branches]
         with_fields = [each for each in resolved if _mapping(each.get("properties"))]
         if not with_fields:
             return [field.schema] if own else []
-        own_required = field.schema.get("required") or []
+        own_required = names_in(field.schema.get("required"))
         return [
             {
                 **each,
                 "properties": {**own, **_mapping(each["properties"])},
-                "required": [*own_required, *(each.get("required") or ())],
+                "required": [*own_required, *names_in(each.get("required"))],
             }
             for each in with_fields
         ]
@@ -241,7 +236,7 @@ class ConfigWriter:
         resolved: dict[str, Any] = {}
         for part in (*(self._resolved(part, depth + 1) for part in parts), schema):
             properties = {**_mapping(resolved.get("properties")), **_mapping(part.get("properties"))}
-            required = [*(resolved.get("required") or ()), *(part.get("required") or ())]
+            required = [*names_in(resolved.get("required")), *names_in(part.get("required"))]
             resolved |= {key: value for key, value in part.items() if key not in ("$ref", "allOf")}
             resolved |= {"properties": properties} if properties else {}
             resolved |= {"required": required} if required else {}

@@ -7,13 +7,28 @@ from xml.etree import ElementTree
 import yaml
 
 from tests.certification.conftest import SECRET, faulty_connection
-from tests.cli.conftest import Place
+from tests.cli.conftest import USERS, Place
 
 
 def connect(place: Place, protocol: str, *faults: str) -> str:
     file = place.folder / "shop.yaml"
     file.write_text(yaml.safe_dump(faulty_connection(protocol, *faults)))
     return file.name
+
+
+def test_a_record_that_cannot_be_read_ends_no_certification(place: Place) -> None:
+    start = '{"type":"RECORD","record":{"stream":"users","emitted_at":1,"data":'
+    lines = [start + data + "}}" for data in ('{"id": tru}', '{"id": ' + "[" * 3000 + "]" * 3000 + "}")]
+    certificate = place.json("certify", place.connect({**USERS, "lines": lines}), code=1)
+    rules = {each["rule"]: each for each in certificate["rules"]}
+    assert (rules["read_messages"]["outcome"], rules["read_messages"]["met"]) == ("broken", "2 messages cannot be read")
+    assert rules["state_resumes"]["outcome"] == "holds"
+
+
+def test_a_bound_of_no_time_is_refused(place: Place) -> None:
+    for option in ("--query-seconds", "--read-seconds", "--write-seconds"):
+        refused = place.run("certify", connect(place, "airbyte"), option, "0")
+        assert (refused.code, f"Invalid value for '{option}'" in refused.err) == (2, True)
 
 
 def test_a_broken_rule_is_exit_code_1_with_everything_an_author_needs(place: Place) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _OUTCOME_WIDTH = len("does not apply") + 2
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 @command_in(program, "certify")
@@ -38,8 +39,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.Path(file_okay=False, path_type=Path),
     help="Record the good requests in DIR, for `launch: {kind: replay}`.",
 )
-@click.option("--query-seconds", metavar="N", default=120.0, show_default=True, help="Bound of each short request.")
-@click.option("--read-seconds", metavar="N", default=600.0, show_default=True, help="Bound of each read.")
+@click.option(
+    "--query-seconds", metavar="N", type=_SECONDS, default=120.0, show_default=True, help="Bound of each short request."
+)
+@click.option(
+    "--read-seconds", metavar="N", type=_SECONDS, default=600.0, show_default=True, help="Bound of each read."
+)
 @click.option("--writes", "may_write", is_flag=True, help="Certify may write to the destination of a push.")
 @click.option(
     "--object",
@@ -63,7 +68,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="Rows of the longest write.",
 )
-@click.option("--write-seconds", metavar="N", default=120.0, show_default=True, help="Bound of each write.")
+@click.option(
+    "--write-seconds", metavar="N", type=_SECONDS, default=120.0, show_default=True, help="Bound of each write."
+)
 def certify(
     call: Call,
     connection_file: str,
@@ -116,7 +123,9 @@ def _check_may_write(connection: "Connection", scratch: "Scratch", *, may_write:
             remedy="Add --writes if it may; --object NAME names other objects.",
         )
     if folder is not None:
-        raise ConfigError(doing, "--record is for sources", remedy="Record a push: airbyte-proto record.")
+        raise ConfigError(
+            doing, "--record is for sources, and this connection has a push", remedy="Leave --record out."
+        )
 
 
 def _write(file: Path, content: bytes) -> None:
