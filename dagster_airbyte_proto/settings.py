@@ -14,6 +14,7 @@ from dagster_airbyte_proto.connection.faults import nearest, not_allowed
 from dagster_airbyte_proto.connection.validation import StrictModel, validated
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.registry.download import PUBLIC_REGISTRY
+from dagster_airbyte_proto.project_folder import expanded
 from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, SESSION_CATALOG, find_format
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
@@ -62,7 +63,7 @@ def _url_path(path: Path) -> str:
 def _from_folder(place: str, info: ValidationInfo) -> str:
     # A path from Python, without a file around it, starts at the working directory: it is left as it is.
     is_path = place and not _URL.match(place) and info.context
-    return str(info.context["folder"] / Path(place).expanduser()) if is_path and info.context else place
+    return str(info.context["folder"] / expanded(place)) if is_path and info.context else place
 
 
 def _spark_value(value: Any) -> Any:
@@ -204,9 +205,9 @@ class Settings(SettingsFile):
 
     def make_home(self) -> None:
         """Makes the home folder if it is not there, and keeps git out of it: it holds states. Raises ConfigError."""
-        if self.home.is_dir():
-            return
         try:
+            if self.home.is_dir():
+                return
             self.home.mkdir(parents=True, exist_ok=True)
             (self.home / ".gitignore").write_text("*\n")
         except OSError as error:

@@ -18,8 +18,8 @@ import click
 from dagster_airbyte_proto.cli.connection_names import complete_connections
 from dagster_airbyte_proto.cli.help_pages import write_example
 from dagster_airbyte_proto.cli.output import Answer
-from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.project_folder import HOME, HOME_VARIABLE, SETTINGS, project_folder
+from dagster_airbyte_proto.errors import ConfigError, InternalError
+from dagster_airbyte_proto.project_folder import HOME, HOME_VARIABLE, SETTINGS, project_folder, working_folder
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
@@ -54,7 +54,7 @@ class Call:
     def settings(self) -> "Settings":
         from dagster_airbyte_proto.settings import Settings
 
-        folder = project_folder(here := Path.cwd())
+        folder = project_folder(here := working_folder())
         found = folder / SETTINGS
         settings = Settings.load(self.home or folder / HOME, self.settings_file or (found if found.is_file() else None))
         if folder != here and not self._has_named_home:
@@ -77,6 +77,15 @@ class Call:
         settings.make_home()
         return settings
 
+    def _known_connections(self) -> list[str]:
+        """The connections of the state store. One that is not there knows none, and is not made for a name: commands in
+        the folders below would find it as their home."""
+        from dagster_airbyte_proto.checkpoints.sqlite_files import sqlite_path
+
+        url = self.settings().state_url
+        is_missing = url.startswith("sqlite") and not Path(sqlite_path(url)).exists()
+        return [] if is_missing else list(self.store().connections())
+
     def open(self, file: str) -> "Connection":
         """Reads a connection file."""
         from dagster_airbyte_proto.connection import Connection
@@ -87,7 +96,7 @@ class Call:
 
     def connection_target(self, named: str) -> Target:
         """Resolves a connection file, or the bare name of a connection."""
-        if re.fullmatch("[a-z0-9_]+", named) and not Path(named).is_file():
+        if re.fullmatch("[a-z0-9_]+", named) and not _is_file(named):
             self.connection = named
             return Target(named, None)
         connection = self.open(named)
@@ -97,7 +106,7 @@ class Call:
         """Resolves like `connection_target`, but a bare name must be in the state store: otherwise it may be a typo."""
         target = self.connection_target(named)
         if target.connection is None:
-            known = self.store().connections()
+            known = self._known_connections()
             if target.name not in known:
                 raise ConfigError(
                     f"looking up connection {target.name}",
@@ -113,7 +122,10 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         with _stdout_to_stderr():
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except BrokenPipeError as error:  # Click would end the process without a word, as if stdout were meant.
+                raise InternalError("running the command", "a pipe to another program was closed") from error
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_example(ctx, formatter)
@@ -193,6 +205,13 @@ def _set_home(context: click.Context, parameter: click.Parameter, value: str | N
     is_written = context.get_parameter_source("home") is not click.core.ParameterSource.ENVIRONMENT
     if is_written or context.parent is None:
         _set_path(context, parameter, value)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:  # It is too long for a name.
+        return False
 
 
 def user_name() -> str:

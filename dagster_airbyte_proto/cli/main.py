@@ -4,6 +4,7 @@ Exit codes: 0 all streams complete, 1 something failed, 2 the user's config or u
 stdout gets exactly one JSON document, also for an error; everything else goes to stderr.
 """
 
+import errno
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -32,8 +33,8 @@ from dagster_airbyte_proto.cli.commands.machine import completion, containers, d
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
 from dagster_airbyte_proto.cli.program import program
-from dagster_airbyte_proto.cli.standard_streams import give_up, standard_streams
-from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError
+from dagster_airbyte_proto.cli.standard_streams import give_up, kept_stdout, standard_streams
+from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StagingError
 
 COMMANDS = (
     connectors,
@@ -60,6 +61,8 @@ COMMANDS = (
 
 _FAILED = 1
 _USAGE = 2
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,14 +70,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     call = Call()
     with standard_streams():
-        answer = _answer(words, call)
+        with kept_stdout() as printed:
+            answer = _answer(words, call)
         # A usage error may come before click has parsed `--json`.
-        return _shown(answer, as_json=call.is_json or "--json" in words)
+        return _shown(answer, printed(), as_json=call.is_json or "--json" in words)
 
 
-def _shown(answer: Answer, *, as_json: bool) -> int:
-    """Prints the answer, and returns the exit code."""
+def _shown(answer: Answer, printed: str, *, as_json: bool) -> int:
+    """Prints what click has printed (help, versions, completions) and the answer, and returns the exit code."""
     try:
+        sys.stdout.write(printed)
         show(answer, sys.stdout, as_json=as_json)
     except BrokenPipeError:  # the reader has seen enough (`| head`)
         give_up(sys.stdout)
@@ -94,6 +99,8 @@ def _answer(words: list[str], call: Call) -> Answer:
             answer = program.main(words, prog_name="airbyte-proto", obj=call, standalone_mode=False)
         # Click prints help itself and then returns an exit code.
         return answer if isinstance(answer, Answer) else Answer(None, (), int(answer or 0))
+    except SystemExit as error:  # Click ends a process that completes words for a shell.
+        return Answer(None, (), error.code if isinstance(error.code, int) else _FAILED)
     except click.ClickException as error:
         error.show()
         return _error_answer(call, {"kind": "UsageError", "message": error.format_message()}, _USAGE)
@@ -104,13 +111,30 @@ def _answer(words: list[str], call: Call) -> Answer:
         _report_bug()
         return _error_answer(call, error_value(error), _FAILED)
     except ProtoError as error:
-        if call.is_verbose:
-            traceback.print_exc()
-        click.echo(f"error: {plain(str(error), max_characters=20_000)}", err=True)
-        return _error_answer(call, error_value(error), _USAGE if isinstance(error, ConfigError) else _FAILED)
+        return _known_error_answer(call, error)
     except Exception as error:  # noqa: BLE001 - the edge of the process: it prints the traceback and exits with 1
+        if isinstance(error, OSError) and (known := _error_of_machine(error)) is not None:
+            return _known_error_answer(call, known)
         _report_bug()
         return _error_answer(call, {"kind": "InternalError", "message": f"{type(error).__name__}: {error}"}, _FAILED)
+
+
+def _known_error_answer(call: Call, error: ProtoError) -> Answer:
+    if call.is_verbose:
+        traceback.print_exc()
+    click.echo(f"error: {plain(str(error), max_characters=20_000)}", err=True)
+    return _error_answer(call, error_value(error), _USAGE if isinstance(error, ConfigError) else _FAILED)
+
+
+def _error_of_machine(error: OSError) -> ProtoError | None:
+    """The error for a file that this user may not have, or that has no room; None for one of ours."""
+    found = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    if error.errno in _NOT_ALLOWED:
+        remedy = "Give this user the right to it, or name another place. --verbose shows where this was raised."
+        return ConfigError("using a file", found, remedy=remedy)
+    if error.errno in _NO_ROOM:
+        return StagingError("writing a file", found, remedy="Make room there, then run the command again.")
+    return None
 
 
 def _error_answer(call: Call, error: Mapping[str, Any], exit_code: int) -> Answer:

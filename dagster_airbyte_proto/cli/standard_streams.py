@@ -9,8 +9,8 @@
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TextIO, cast
 
 _NUMBERS = (0, 1, 2)
@@ -32,6 +32,15 @@ def standard_streams() -> Iterator[None]:
             stderr.flush()
         except OSError:
             give_up(stderr)
+
+
+@contextmanager
+def kept_stdout() -> Iterator[Callable[[], str]]:
+    """Keeps what is printed to stdout in the block, and gives a function that returns it. Click prints help itself,
+    where an error in writing would be taken for one of the command."""
+    kept = io.BytesIO()
+    with redirect_stdout(io.TextIOWrapper(kept, encoding="utf-8", write_through=True)) as stdout:
+        yield lambda: "" if stdout.closed else kept.getvalue().decode()
 
 
 def give_up(stream: TextIO) -> None:

@@ -10,6 +10,7 @@ from urllib.request import Request, urlopen
 
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, Verdict, fails, ok
 from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.project_folder import expanded
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.formats import find_format
 from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import (
@@ -54,8 +55,8 @@ def spark_checks(engine: Engine, *, is_quick: bool) -> Sequence[HealthCheck]:
 def _java(settings: SparkSettings, worst: Verdict) -> Sequence[Finding]:
     from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home, version_line
 
-    cache = settings.cache.expanduser()
     try:
+        cache = expanded(settings.cache)
         home = java_home(cache, os.environ)
     except ConfigError as error:
         return [Finding(_JAVA, worst, error.found, error.remedy)]

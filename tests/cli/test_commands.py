@@ -178,6 +178,23 @@ def test_an_unsaved_discover_leaves_the_saved_catalog_alone(place: Place) -> Non
     assert not list(Path(".airbyte-proto/catalogs").glob("*.json"))
 
 
+def test_a_spec_of_odd_words_is_shown(place: Place) -> None:
+    login = {"type": ["object", 5], "required": True, "properties": {"token": {"type": 5}}, "oneOf": ["x", {}]}
+    schema = {"type": "object", "required": True, "properties": {"login": login, "key": {"oneOf": {}}}}
+    answer = json.dumps({"type": "SPEC", "spec": {"connectionSpecification": schema}})
+    scenario = place.folder / "scenario.json"
+    scenario.write_text(json.dumps({"answers": {"spec": {"lines": [answer]}}}))
+    launch = {"kind": "local", "command": fake_source.command(scenario)}
+    shown = place.run("spec", place.connect(USERS, connector={"protocol": "airbyte", "launch": launch}))
+    assert (shown.code, "login.token" in shown.out) == (0, True), shown.err
+
+
+def test_version_is_shown_also_with_a_store_that_nobody_can_open(place: Place) -> None:
+    settings = json.loads((place.folder / "airbyte-proto.yaml").read_text())
+    (place.folder / "airbyte-proto.yaml").write_text(json.dumps({**settings, "state_url": "postgresql://host:port/db"}))
+    assert place.json("version")["state_store_schema"] is None
+
+
 def test_version_knows_the_store_only_once_it_stands(place: Place) -> None:
     assert place.json("version")["state_store_schema"] is None
     place.run("state", "list")
@@ -204,6 +221,8 @@ def test_version_knows_the_store_only_once_it_stands(place: Place) -> None:
         (["check", "lost.yaml"], "no-such-program"),
         (["check", "shop.yaml", "--home", "/proc/nowhere"], "cannot be created"),
         (["sync", "wrong.yaml"], "count"),
+        (["state", "show", "x" * 300], "the state store does not know it"),
+        (["connectors", "search", "x", "--registry", "~nobody-here/all.json"], "the home of its user is not known"),
     ],
 )
 def test_what_the_user_got_wrong_is_reported_and_exits_2(place: Place, words: list[str], found: str) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_airbyte_proto.project_folder import home_folder
+from dagster_airbyte_proto.project_folder import home_folder, project_folder
 from tests.cli.conftest import USERS, Place
 
 
@@ -30,6 +30,28 @@ def test_dagster_and_calls_from_python_find_the_same_home(place: Place, monkeypa
     assert home_folder("other") == Path("other")
     monkeypatch.setenv("AIRBYTE_PROTO_HOME", "/elsewhere")
     assert home_folder("") == Path("/elsewhere")
+
+
+def test_folders_that_cannot_be_looked_into_are_no_projects() -> None:
+    beyond = Path("/") / ("x" * 300)  # too long for a name, which is refused as a lack of rights is, also for root
+    assert project_folder(beyond) == beyond
+
+
+def test_a_name_that_nobody_knows_makes_no_home_folder(place: Place) -> None:
+    for words in (("state", "show", "shop"), ("loads", "list", "shop"), ("recover", "shop")):
+        failed = place.run(*words)
+        assert (failed.code, "Known here: none. Is --home right?" in failed.err) == (2, True)
+    assert not (place.folder / ".airbyte-proto").exists()
+
+
+def test_a_working_directory_that_is_gone_is_no_bug(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = place.folder / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    failed = place.run("status")
+    assert (failed.code, failed.err.count("\n")) == (2, 2), failed.err
+    assert "the working directory cannot be read: No such file or directory" in failed.err
 
 
 def test_settings_above_make_the_project_before_there_is_a_home(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

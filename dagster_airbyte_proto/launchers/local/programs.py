@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.project_folder import expanded
 
 _ACTION = "starting the connector"
 
@@ -21,7 +22,7 @@ def find_program(name: str, *, search_path: str, folder: Path) -> Path:
     own Python: a connector installed in our environment runs even if that is not activated.
     """
     if os.sep in name:
-        return _executable(folder / Path(name).expanduser(), named=name)
+        return _executable(folder / expanded(name), named=name)
     places = [*search_path.split(os.pathsep), str(Path(sys.executable).parent)]
     found = shutil.which(name, path=os.pathsep.join(places))
     if found is not None:

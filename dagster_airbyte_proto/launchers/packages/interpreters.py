@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.permissions import build_environment
+from dagster_airbyte_proto.project_folder import expanded
 
 try:
     import uv
@@ -81,7 +83,7 @@ def find_matching_python(requirement: str) -> tuple[Path, str]:
 
 def _candidates(requested: str) -> Iterator[str]:
     if os.sep in requested:
-        yield str(Path(requested).expanduser())
+        yield str(expanded(requested))
         return
     minor = ".".join(requested.split(".")[:2])
     program = find_uv()
@@ -94,7 +96,8 @@ def _candidates(requested: str) -> Iterator[str]:
         yield on_path
     # pyenv puts shims on the PATH for versions that are not selected: they fail when run. So its folders are searched
     # too.
-    yield from sorted(map(str, Path.home().glob(f".pyenv/versions/{minor}*/bin/python")), reverse=True)
+    with suppress(ConfigError):  # Who has no home has no pyenv.
+        yield from sorted(map(str, expanded("~").glob(f".pyenv/versions/{minor}*/bin/python")), reverse=True)
 
 
 def _version(python: str) -> str | None:

@@ -18,6 +18,7 @@ import msgspec
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.errors import ConfigError, StagingError
 from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry, read_registry
+from dagster_airbyte_proto.project_folder import expanded
 
 PUBLIC_REGISTRY = "https://connectors.airbyte.com/files/registries/v0/oss_registry.json"
 """Airbyte's own list of its connectors."""
@@ -72,7 +73,7 @@ def open_registry(place: str, *, cache: Path, on_warning: Callable[[str], None])
     if urlsplit(place).scheme in ("http", "https"):
         return _fetch(place, _CacheFiles.of(place, cache), on_warning)
     try:
-        content = Path(place).expanduser().read_bytes()
+        content = expanded(place).read_bytes()
     except OSError as error:
         raise _open_error(place, error.strerror or str(error)) from error
     return read_registry(content, where=place)

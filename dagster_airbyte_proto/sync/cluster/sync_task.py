@@ -20,6 +20,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import Storage, is_local
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.loads.vended import CredentialSource
+from dagster_airbyte_proto.project_folder import expanded
 from dagster_airbyte_proto.sync.cluster.connector_files import CachedFiles, FilesOfDriver
 from dagster_airbyte_proto.sync.cluster.credentials import DriverCredentials
 from dagster_airbyte_proto.sync.cluster.progress_sender import ProgressSender
@@ -203,7 +204,7 @@ def _environment_with(variables: Mapping[str, str]) -> Iterator[None]:
 def executor_home() -> Path:
     """Returns the home folder of this machine, which is made if need be. Raises ConfigError."""
     named = os.environ.get(_HOME_VARIABLE)
-    home = Path(named or _CACHE).expanduser()
+    home = expanded(named or _CACHE)
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

@@ -30,6 +30,7 @@ from pyspark.sql.types import VariantVal
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
 from dagster_airbyte_proto.loads.vended import CredentialSource
+from dagster_airbyte_proto.project_folder import expanded
 from dagster_airbyte_proto.tables.connect_client import connect, limit_retries_of
 from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm, check_one_kind, is_remote
@@ -294,7 +295,7 @@ def _jars(parts: SparkParts, config: Mapping[str, str]) -> dict[str, str]:
 
 def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
     # pyspark takes JAVA_HOME only from the environment of this process.
-    cache = settings.cache.expanduser()
+    cache = expanded(settings.cache)
     home = java_home(cache, os.environ)
     os.environ["JAVA_HOME"] = str(home)
     if named := config.get("spark.pyspark.python"):

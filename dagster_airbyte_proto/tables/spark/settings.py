@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dagster_airbyte_proto.loads.storage import without_file_scheme
+from dagster_airbyte_proto.project_folder import expanded
 from dagster_airbyte_proto.tables.remote_sessions import REMOTE
 
 
@@ -36,7 +37,7 @@ class SparkSettings(NamedTuple):
     def warehouse_location(self) -> str:
         """The warehouse in the form that table locations have: a local one as an absolute path, without a scheme."""
         location = without_file_scheme(self.warehouse)
-        return location if "://" in location else str(Path(location).expanduser().absolute())
+        return location if "://" in location else str(expanded(location).absolute())
 
     @property
     def catalog_warehouse(self) -> str:

@@ -41,6 +41,19 @@ def test_an_answer_that_cannot_be_written_is_an_error_of_one_line(place: Place) 
     assert ended.stderr == "error: printing the answer: stdout cannot be written: No space left on device\n"
 
 
+@pytest.mark.parametrize("words", [["--help"], ["state", "show", "--help"], ["--version"]])
+def test_help_that_cannot_be_written_is_an_error_of_one_line(place: Place, words: list[str]) -> None:
+    with FULL.open("w") as full:
+        ended = _ran(place, *words, stdout=full)
+    assert ended.returncode == 1
+    assert ended.stderr == "error: printing the answer: stdout cannot be written: No space left on device\n"
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = _ran(place, *words, stdout=writing)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_letters_that_a_terminal_lacks_are_replaced(place: Place) -> None:
     assert place.run("sync", place.connect(USERS)).code == 0
     ended = _ran(place, "status", PYTHONIOENCODING="ascii")

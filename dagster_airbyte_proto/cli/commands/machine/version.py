@@ -8,6 +8,7 @@ from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.output import Answer
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.project_folder import expanded
 
 _PACKAGES = ("pyspark", "pyarrow", "dagster", "sqlalchemy", "pydantic", "msgspec")
 
@@ -54,7 +55,7 @@ def _java() -> str | None:
 
     cache: Path = SparkSettings._field_defaults["cache"]
     try:
-        return version_line(java_home(cache.expanduser(), os.environ))
+        return version_line(java_home(expanded(cache), os.environ))
     except (ConfigError, OSError):
         return None
 
@@ -74,8 +75,12 @@ def _state_store_schema(call: Call) -> int | None:
     import sqlite3
 
     from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
 
-    url = make_url(call.settings().state_url)
+    try:
+        url = make_url(call.settings().state_url)
+    except (ArgumentError, ValueError):  # The command that opens it says so.
+        return None
     path = Path(url.database or "")
     if url.get_backend_name() != "sqlite" or not path.is_file():
         return None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.project_folder import expanded
 from dagster_airbyte_proto.tables.only_writer import locked_in_time
 
 IVY_RULES = "spark.jars.ivySettings"
@@ -52,14 +53,14 @@ def setting_items(config: Mapping[str, str], key: str) -> list[str]:
 
 def is_in_ivys_cache(package: Package, config: Mapping[str, str]) -> bool:
     named = config.get("spark.jars.ivy")
-    folders = [Path(named)] if named else sorted(Path.home().glob(".ivy2*"))
+    folders = [Path(named)] if named else sorted(expanded("~").glob(".ivy2*"))
     jar = f"cache/{package.group}/{package.artifact}/jars/{package.artifact}-{package.version}.jar"
     return any((folder / jar).is_file() for folder in folders)
 
 
 def needs_no_network(package: Package, config: Mapping[str, str]) -> bool:
     """True if Spark finds the jar on this machine, in Ivy's cache or in Maven's repository."""
-    return is_in_ivys_cache(package, config) or (Path.home() / ".m2/repository" / package.path).is_file()
+    return is_in_ivys_cache(package, config) or (expanded("~") / ".m2/repository" / package.path).is_file()
 
 
 @contextmanager
