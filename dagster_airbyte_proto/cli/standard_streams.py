@@ -51,12 +51,17 @@ def give_up(stream: TextIO) -> None:
 
 
 class _LossyStream:
-    """A text stream whose errors in writing are no errors."""
+    """A stream whose errors in writing are no errors."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    def write(self, text: str) -> int:
+    @property
+    def buffer(self) -> "_LossyStream":
+        """Its bytes. Click writes to these where the encoding is ASCII."""
+        return _LossyStream(self._stream.buffer)
+
+    def write(self, text: str | bytes) -> int:
         with suppress(OSError):
             self._stream.write(text)
         return len(text)
