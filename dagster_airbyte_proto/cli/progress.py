@@ -9,16 +9,16 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.cli.output import counted, plain
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.stack_traces import brief_log_line
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -29,6 +29,12 @@ Clock = Callable[[], float]
 
 _DRAWN_A_SECOND = 5
 _NUMBERS = ("rows", "committed", "rows/s", "bytes", "last state")
+_PHASE = "phase"
+_FIRST_TO_GO = ("last state", "bytes", "rows/s", "committed")
+"""The columns that a narrow terminal does without, the first one first."""
+_LEAST_NAME = 12
+# rich draws one space at each edge and two between two columns.
+_EDGES, _GAP = 2, 2
 _CHECK_SECONDS = 0.2
 _LINE_SECONDS = 10.0
 _LINES_AROUND = 6
@@ -206,33 +212,19 @@ class LiveTable:
                 return f"{self._connection}: starting, {self._clock() - self._started_at:.0f} s"
             return self._table(self._clock())
 
-    def _table(self, now: float) -> "Table":
-        from rich import box
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        # The names give way on a narrow terminal.
-        table.add_column(self._connection, overflow="ellipsis")
-        for name in _NUMBERS:
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("phase", no_wrap=True)
+    def _table(self, now: float) -> "_FittingTable":
         lines = [(stream, run, self._line(now, stream, run)) for stream, run in self._runs.items()]
         lines.sort(key=lambda line: _PHASE_ORDER.index(line[1].phase.value))
         room = max(1, self._height() - _LINES_AROUND)
-        for _, _, line in lines[:room]:
-            table.add_row(*line)
-        if len(lines) > room:
-            table.add_row(f"… {counted(len(lines) - room, 'more stream')}")
-        table.add_section()
-        table.add_row(*self._total(now))
-        return table
+        more = f"… {counted(len(lines) - room, 'more stream')}" if len(lines) > room else ""
+        return _FittingTable(self._connection, [line for _, _, line in lines[:room]], more, self._total(now))
 
-    def _line(self, now: float, stream: StreamId, run: "StreamRun") -> "tuple[str | Text, ...]":
+    def _line(self, now: float, stream: StreamId, run: "StreamRun") -> tuple[str, ...]:
         samples = self._samples_of[stream]
         rate = f"{samples.rate(now, run.counts.emitted):,.0f}"
         states = samples.state_text(now, run.counts.states)
         return (
-            _name(str(stream)),
+            plain(str(stream)),
             f"{run.counts.emitted:,}",
             f"{run.outcome.committed:,}",
             rate,
@@ -248,6 +240,52 @@ class LiveTable:
         size = size_text(sum(run.counts.bytes for run in runs))
         committed = sum(run.outcome.committed for run in runs)
         return ("all", f"{rows:,}", f"{committed:,}", rate, size, "", f"{now - self._started_at:.0f} s")
+
+
+class _FittingTable(NamedTuple):
+    """The table in the width of the terminal that draws it: names are cut, and then columns left out. A number that is
+    cut would be another."""
+
+    title: str
+    lines: Sequence[tuple[str, ...]]
+    more: str
+    total: tuple[str, ...]
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Table]":
+        yield self._table(self._columns_within(options.max_width))
+
+    def _columns_within(self, width: int) -> list[int]:
+        from rich.cells import cell_len
+
+        widths = [
+            max(map(cell_len, cells))
+            for cells in zip((self.title, *_NUMBERS, _PHASE), *self.lines, self.total, strict=True)
+        ]
+        widths[0] = min(widths[0], _LEAST_NAME)
+        kept = list(range(len(widths)))
+        for name in _FIRST_TO_GO:
+            if _EDGES + sum(widths[number] for number in kept) + _GAP * (len(kept) - 1) > width:
+                kept.remove(1 + _NUMBERS.index(name))
+        return kept
+
+    def _table(self, columns: Sequence[int]) -> "Table":
+        from rich import box
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        names = (self.title, *_NUMBERS, _PHASE)
+        for number in columns:
+            if number == 0:
+                table.add_column(self.title, overflow="ellipsis")
+            else:
+                table.add_column(names[number], justify="left" if names[number] == _PHASE else "right", no_wrap=True)
+        for line in self.lines:
+            table.add_row(_name(line[0]), *(line[number] for number in columns[1:]))
+        if self.more:
+            table.add_row(self.more)
+        table.add_section()
+        table.add_row(*(self.total[number] for number in columns))
+        return table
 
 
 def log_line(level: str, text: str, *, is_verbose: bool) -> str:

@@ -102,6 +102,28 @@ def test_the_live_table_fits_and_cuts_only_names(width: int) -> None:
     assert lines[2].startswith("subs") and (lines[2].split()[0].endswith("…") or width == 160)
 
 
+@pytest.mark.parametrize(
+    ("width", "numbers"),
+    [
+        (60, ["40,000", "39,900", "0", "5.0", "MiB"]),
+        (50, ["40,000", "39,900", "0"]),
+        (44, ["40,000", "39,900"]),
+        (40, ["40,000"]),
+        (32, ["40,000"]),
+    ],
+)
+def test_the_live_table_leaves_out_columns_before_it_cuts_a_number(width: int, numbers: list[str]) -> None:
+    table = LiveTable("shop", lambda: 40, print)
+    streams = runs("subscription_change_events")
+    table.run_started("r1", streams)
+    for run in streams.values():
+        run.reported_status = StreamStatus.RUNNING
+        run.counts.emitted, run.outcome.committed, run.counts.bytes = 40_000, 39_900, 5 << 20
+    lines = drawn(table, width)
+    assert lines[2].startswith("subscriptio") and lines[2].split()[1:] == [*numbers, "reading"]
+    assert max(map(len, lines)) <= width and len(lines) == 4
+
+
 def test_more_streams_than_lines_are_summed_up_with_those_at_work_on_top() -> None:
     table = LiveTable("shop", lambda: 10, print)
     streams = runs(*(f"s{number}" for number in range(100)))

@@ -55,10 +55,10 @@ def test_help_that_cannot_be_written_is_an_error_of_one_line(place: Place, words
 
 
 def test_an_error_that_cannot_be_written_keeps_its_exit_code(place: Place) -> None:
-    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     for words in (["bogus"], ["sync", "nowhere.yaml"]):
         with FULL.open("w") as full:
-            assert _ran(place, *words, stderr=full, **ascii_only).returncode == 2
+            ended = _ran(place, *words, stderr=full, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+        assert ended.returncode == 2
 
 
 def test_letters_that_a_terminal_lacks_are_replaced(place: Place) -> None:
