@@ -12,12 +12,13 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, dropwhile
 from typing import TYPE_CHECKING, NamedTuple
 
+from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, Lease, LoadStatus, LoggedLoad, StateChange, StateStore
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.model import State, StreamId, TableName
 from dagster_airbyte_proto.tables.formats import rewinder_of
 
 if TYPE_CHECKING:
@@ -92,9 +93,34 @@ def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Roll
 
 
 def version_before_newest_run(store: StateStore, connection: str) -> int:
-    """The version that undoes the newest run that changed a state; 0 for the first one."""
+    """The version that undoes the newest run that changed a state; 0 for the first one.
+
+    A rollback is no such run: one that has undone the run already is repeated, for it may have died before the tables
+    had moved. Raises ConfigError where the states were rolled back to another version since.
+    """
     changes = store.history(connection, limit=NO_LIMIT)
-    return next((change.version for change in changes if change.run_id != changes[0].run_id), 0)
+    of_run = list(dropwhile(_is_rollback, changes))
+    version = next((change.version for change in of_run if change.run_id != of_run[0].run_id), 0)
+    if len(of_run) < len(changes) and _states_at(changes, version) != _states_at(changes, changes[0].version):
+        raise ConfigError(
+            f"rolling back the newest run of connection {connection}",
+            "its states were rolled back since, to another version than the one before that run",
+            remedy=f"Name the version: `airbyte-proto state history {connection}` lists them.",
+        )
+    return version
+
+
+def _is_rollback(change: StateChange) -> bool:
+    return change.why.startswith("rollback")
+
+
+def _states_at(changes: Sequence[StateChange], version: int) -> Mapping[tuple[StreamId | None, str], State]:
+    """The states at a version, of changes that come newest first."""
+    past: dict[tuple[StreamId | None, str], State | None] = {}
+    for change in reversed(changes):
+        if change.version <= version and not is_of_values(change):
+            past[change.stream, change.partition] = change.state
+    return {key: state for key, state in past.items() if state is not None}
 
 
 def _tables_to_move(

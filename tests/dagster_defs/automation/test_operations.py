@@ -108,6 +108,22 @@ def test_a_rollback_without_a_version_undoes_the_newest_run(runs: OpenRuns) -> N
     shop.place.sync_of({**TWO, "streams": {"users": {"records": 20}}})
     assert launch(shop, "rollback", {"tables": False}).succeeded
     assert shop.place.positions() == {"users": 12, "orders": 4}
+    # As a run retry does it, after tables that failed.
+    assert launch(shop, "rollback", {"tables": False}).succeeded
+    assert shop.place.positions() == {"users": 12, "orders": 4}
+
+
+def test_a_rollback_without_a_version_does_not_go_forward(runs: OpenRuns) -> None:
+    shop = runs()
+    versions = []
+    for users in (12, 20, 30):
+        shop.place.sync_of({"streams": {"users": {"records": users}}})
+        versions.append(shop.place.store.history("shop", limit=1)[0].version)
+    version = versions[0]
+    assert launch(shop, "rollback", {"version": version, "tables": False}).succeeded
+    run = launch(shop, "rollback", {"tables": False})
+    assert "to another version than the one before that run" in run.descriptions[0]
+    assert shop.place.positions() == {"users": 12}
 
 
 def test_each_job_starts_with_a_form_of_its_defaults() -> None:
