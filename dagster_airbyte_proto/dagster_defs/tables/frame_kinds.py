@@ -80,7 +80,9 @@ def _signed(rows: pa.Table) -> pa.Table:
 
 
 def _kind(kind: type) -> FrameKind | None:
-    names = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+    # The frames of pandas on Spark have the name of Spark's own, and none of their methods.
+    bases = [base for base in kind.__mro__ if not base.__module__.startswith("pyspark.pandas")]
+    names = ((base.__module__.partition(".")[0], base.__name__) for base in bases)
     return next((_KINDS[name] for name in names if name in _KINDS), None)
 
 

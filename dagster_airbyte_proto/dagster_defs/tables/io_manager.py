@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_in
 from dagster_airbyte_proto.dagster_defs.step.failures import INTERRUPTS
 from dagster_airbyte_proto.dagster_defs.step.stream_metadata import table_uri
@@ -150,8 +151,11 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
         if not context.has_asset_key:
             raise ConfigError("loading an input", f"{context.name} belongs to no asset, and only assets have tables")
-        parts = self._table_parts(_upstream_metadata(context), context.asset_key)
-        if definition_in(_upstream_metadata(context)):
+        metadata = _upstream_metadata(context)
+        if definition := definition_in(metadata):
+            _check_has_table(definition.connection, context.asset_key)
+        parts = self._table_parts(metadata, context.asset_key)
+        if definition:
             parts = (parts[0], *_last_synced_table(context, TableName(*parts[1:])))
         kind = annotated_kind(context.dagster_type, of=".".join(parts))
         self._register_tables()
@@ -209,6 +213,8 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         asset = context.asset_key.to_user_string()
         kind = kind_of(value, of=asset)
         catalog, table = self._target_table(context)
+        if self._replaces(context):
+            self._check_is_no_streams(context, (catalog, *table))
         labels = {"run-id": context.run_id, "asset": asset}
         tables = self._writer(catalog, labels)
         if not isinstance(tables, frames.SupportsFrames):
@@ -227,7 +233,9 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         metadata["dagster/column_schema"] = dg.TableSchema(
             [dg.TableColumn(name, kind) for name, kind in written.columns]
         )
-        return metadata | ({"dagster/partition_row_count": written.rows} if slices else {})
+        # Of a range each partition has an event with this metadata, and nobody has counted the rows of each.
+        is_one = slices is not None and len(slices.values) == 1
+        return metadata | ({"dagster/partition_row_count": written.rows} if is_one else {})
 
     def _target_table(self, context: dg.OutputContext) -> tuple[str, TableName]:
         parts = self._table_parts(context.definition_metadata, context.asset_key)
@@ -238,6 +246,23 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
                 remedy="Name a table to write to by its catalog, one namespace and its name.",
             )
         return parts[0], TableName(parts[1], parts[2])
+
+    def _check_is_no_streams(self, context: dg.OutputContext, table: tuple[str, ...]) -> None:
+        """Raises ConfigError where the table is that of a stream: `shop/users`, say, made of a stream that a translator
+        gave the key `raw/shop/users`. Its synced rows would be gone."""
+        streams = [key for key, parts in self._tables_of_streams(context) if parts == table]
+        if streams:
+            raise ConfigError(
+                f"storing {context.asset_key.to_user_string()}",
+                f"{'.'.join(table)} is the table of the stream {streams[0].to_user_string()}: its rows would be gone",
+                remedy=f"Give the asset another key, or another table by the metadata {TABLE_NAME}.",
+            )
+
+    def _tables_of_streams(self, context: dg.OutputContext) -> Iterator[tuple[dg.AssetKey, tuple[str, ...]]]:
+        for key, metadata in _assets_beside(context):
+            if (found := definition_in(metadata)) and _has_table(found.connection):
+                with suppress(ConfigError):  # The name that a translator gave it is none.
+                    yield key, self._table_parts(metadata, key)
 
     def _replaces(self, context: dg.OutputContext) -> bool:
         write = context.definition_metadata.get(WRITE, self.write)
@@ -282,6 +307,30 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         # Dagster lists the partitions of a range in any order.
         keys = sorted(str(key) for key in context.asset_partition_keys)
         return Slices(str(metadata.get(PARTITION_COLUMN, self.partition_column)), tuple(keys))
+
+
+def _check_has_table(connection: Connection, key: dg.AssetKey) -> None:
+    """Raises ConfigError for a stream whose rows no sync brings into a table."""
+    if not _has_table(connection):
+        raise ConfigError(
+            f"loading {key.to_user_string()}",
+            f"connection {connection.name} sends its rows to a destination, and there is no table of them",
+            remedy="Name it under `deps`, if the asset is only to run after it.",
+        )
+
+
+def _has_table(connection: Connection) -> bool:
+    return connection.to is None and connection.push is None
+
+
+def _assets_beside(context: dg.OutputContext) -> Iterator[tuple[dg.AssetKey, Mapping[str, Any]]]:
+    """The assets of the code location, with their metadata; none for an output that is stored outside of a step."""
+    try:
+        graph = context.step_context.job_def.asset_layer.asset_graph
+    except dg.DagsterInvariantViolationError:
+        return
+    for key in graph.get_all_asset_keys():
+        yield key, graph.get(key).metadata
 
 
 def _upstream_metadata(context: dg.InputContext) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import NullType, StringType, StructField
+from pyspark.sql.types import NullType, StringType, StructField, StructType
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import TableTarget
@@ -100,8 +100,11 @@ def open_catalog(session: Callable[[], SparkSession], catalog: str) -> SparkSess
 def read_table(session: SparkSession, table: str, wanted: TableSelection) -> DataFrame:
     """Returns a table, by its name in SQL, as a frame that reads no more than is wanted.
 
-    Raises ConfigError for a table, column or snapshot that is not there.
+    Raises ConfigError for a table, column or snapshot that is not there. Of no slices nothing is read, so there need
+    not be a table: an asset that depends on its own partition before has none when its first one is made.
     """
+    if wanted.slices is not None and not wanted.slices.values and not session.catalog.tableExists(table):
+        return session.createDataFrame([], StructType([]))
     frame = _table(session, table, wanted.snapshot_id)
     if wanted.slices is not None:
         field = _fields(frame, table, [wanted.slices.column])[0]

@@ -50,6 +50,13 @@ def test_an_annotation_that_is_no_frame_is_refused_with_those_that_are() -> None
     assert "polars.DataFrame" in refused.value.remedy
 
 
+def test_a_frame_of_pandas_on_spark_is_refused() -> None:
+    """It has the name of Spark's own; a pandas-on-Spark session is not needed to see that."""
+    kind = type("DataFrame", (), {"__module__": "pyspark.pandas.frame"})
+    with pytest.raises(ConfigError, match=r"pyspark\.pandas\.frame\.DataFrame"):
+        kind_of(kind(), of="users")
+
+
 def test_a_value_that_is_no_frame_is_refused_by_its_type_alone() -> None:
     with pytest.raises(ConfigError) as refused:
         kind_of({"password": "secret"}, of="users")
