@@ -6,8 +6,8 @@ import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection, PushOptions
 from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import allowed_in_keys, key_paths
-from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.tables.sql_names import name_parts
+from dagster_airbyte_proto.model import StreamId, TableName
+from dagster_airbyte_proto.tables.sql_names import name_parts, qualified
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class PushTranslator:
     def get_asset_spec(self, data: PushTranslatorData) -> dg.AssetSpec:
         """Returns the asset of a stream. Change the result with `replace_attributes` and `merge_attributes`.
 
-        It depends on the asset of the table that it reads: of `lake.shop.users` that is `shop/users`. A stream that
-        reads a query depends on nothing.
+        It depends on the asset of the table that it reads: of `lake.shop.users` that is `shop/users`, or, where the
+        definitions have none of that key, the one whose table it is. A stream that reads a query depends on nothing.
         """
         connection = data.connection
         return dg.AssetSpec(
             dg.AssetKey([connection.name, *data.key_path]),
-            deps=[] if data.options.table is None else [table_asset(data.options.table)],
+            deps=[] if data.options.table is None else [_table_dep(data.options.table)],
             description=_description(data),
             kinds={connection.connector.protocol},
             group_name=connection.name,
@@ -46,9 +46,21 @@ class PushTranslator:
 
 def table_asset(table: str) -> dg.AssetKey:
     """The asset of a table: its name without the catalog, as syncs name theirs."""
-    parts = name_parts(table, "the asset of a pushed table", f"the table is {table!r}")
+    parts = _parts(table)
     *namespace, name = parts[1:] if len(parts) > 2 else parts
     return dg.AssetKey([*map(allowed_in_keys, namespace), *key_paths([StreamId(None, name)])[0]])
+
+
+def _table_dep(table: str) -> dg.AssetDep:
+    """The dependency on the asset of a table. By the table's name Dagster finds a stream that a translator gave another
+    key, or that has a namespace in it."""
+    parts = ("lake", *_parts(table))[-3:]
+    name = qualified(parts[0], TableName(*parts[1:])) if len(parts) == 3 else table
+    return dg.AssetDep(table_asset(table), metadata={"dagster/table_name": name})
+
+
+def _parts(table: str) -> tuple[str, ...]:
+    return name_parts(table, "the asset of a pushed table", f"the table is {table!r}")
 
 
 def _description(data: PushTranslatorData) -> str:

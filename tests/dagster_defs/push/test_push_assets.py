@@ -21,7 +21,7 @@ from dagster_airbyte_proto import (
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from tests.dagster_defs.support.folder_shop import FolderIOManager
-from tests.dagster_defs.support.saved import connection, named, save
+from tests.dagster_defs.support.saved import ORDERS, USERS, connection, named, save
 from tests.sync.push.pushed_table import PushedTable, person
 
 
@@ -87,6 +87,18 @@ def test_the_asset_of_a_table_without_latin_letters_is_that_of_its_sync(table: P
     synced = build_connector_assets(connection(), home=tmp_path)
     [source] = [spec.key for spec in synced.specs if "`клиенты`" in (spec.description or "")]
     assert list(pushes.asset_deps.values()) == [{source}]
+
+
+@pytest.mark.parametrize("source", ["lake.shop.orders", "shop.orders"])
+def test_a_pushed_stream_finds_its_table_by_name_where_the_key_of_the_asset_is_another(
+    table: PushedTable, tmp_path: Path, source: str
+) -> None:
+    save(tmp_path, USERS, ORDERS)
+    table.push["from"] = source
+    pushes = build_push_assets(Connection.from_file(table.connection_file()))
+    synced = build_connector_assets(connection(), home=tmp_path)
+    graph = dg.Definitions([pushes, synced], resources=_resources(table)).resolve_asset_graph()
+    assert graph.get(dg.AssetKey(["crm", "contacts"])).parent_keys == {dg.AssetKey(["shop", "sales", "orders"])}
 
 
 def test_a_run_pushes_and_tells_its_numbers(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
