@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import dagster as dg
+from dagster._core.definitions.utils import is_valid_name
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
@@ -75,6 +76,8 @@ def check_keys(connection: Connection, keys: Sequence[dg.AssetKey], streams: Seq
             raise _invalid_key(connection, key, stream, f"that of stream {taken[name]}, or too similar to it")
         if not re.fullmatch("[A-Za-z0-9_]+", name):
             raise _invalid_key(connection, key, stream, 'not of letters, digits, "_", "-" and "." alone')
+        if not is_valid_name(name):
+            raise _invalid_key(connection, key, stream, "a word that Dagster or Python reserves")
         taken[name] = stream
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 import dagster as dg
 
@@ -13,14 +13,19 @@ from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import TablesO
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_asset
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
-from dagster_airbyte_proto.dagster_defs.definitions.connection_step import StepOptions, connection_step
-from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import saved_catalog, saved_catalog_path
+from dagster_airbyte_proto.dagster_defs.definitions.connection_step import StepOptions, connection_step, step_name
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import (
+    asset_error_context,
+    saved_catalog,
+    saved_catalog_path,
+)
 from dagster_airbyte_proto.dagster_defs.definitions.translator import (
     StreamTranslator,
     StreamTranslatorData,
     TableFormat,
 )
 from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks, check_specs
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PlannedStream
 
 IncludedMetadata = Literal["column_metadata", "insights"]
@@ -118,6 +123,7 @@ def build_connector_assets(
     `include_metadata` and `sample_rows` replace the methods that such a function would chain: `fetch_column_metadata`,
     `with_insights`, `with_sample`.
     """
+    _check_included(connection, include_metadata)
 
     def step(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = getattr(context.resources, connector_key).sync(context)
@@ -127,8 +133,17 @@ def build_connector_assets(
             events = events.with_insights()
         yield from events.with_sample(sample_rows) if sample_rows else events
 
-    step.__name__ = connection.name
+    step.__name__ = step_name(connection)
     return connector_assets(connection=connection, required_resource_keys={connector_key}, **options)(step)
+
+
+def _check_included(connection: Connection, include_metadata: Collection[str]) -> None:
+    """Raises ConfigError for metadata that no step can report: it would be missing without a word."""
+    known = get_args(IncludedMetadata)
+    wanted = [include_metadata] if isinstance(include_metadata, str) else include_metadata
+    if unknown := [each for each in wanted if each not in known]:
+        found = f"`include_metadata` has {', '.join(map(repr, unknown))}"
+        raise ConfigError(asset_error_context(connection), found, remedy=f"It may have {' and '.join(known)}.")
 
 
 def _specs(

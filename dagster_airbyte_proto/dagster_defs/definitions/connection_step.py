@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import dagster as dg
+from dagster._core.definitions.utils import is_valid_name
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
@@ -20,6 +21,11 @@ class StepOptions(NamedTuple):
     op_tags: Mapping[str, Any] | None
     retry_policy: dg.RetryPolicy | None
     required_resource_keys: Set[str] | None
+
+
+def step_name(connection: Connection) -> str:
+    """The name of the step: the connection's, with a suffix where Dagster reserves it, as `meta` and `import`."""
+    return connection.name if is_valid_name(connection.name) else f"{connection.name}_connection"
 
 
 def connection_step(

@@ -14,7 +14,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import (
 )
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
-from dagster_airbyte_proto.dagster_defs.definitions.connection_step import StepOptions, connection_step
+from dagster_airbyte_proto.dagster_defs.definitions.connection_step import StepOptions, connection_step, step_name
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
 from dagster_airbyte_proto.dagster_defs.push.push_checks import ONLY_REJECTS, push_check_specs
 from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData, table_asset
@@ -95,7 +95,7 @@ def build_push_assets(
     def step(context: dg.AssetExecutionContext) -> Iterator[Any]:
         yield from getattr(context.resources, connector_key).push(context)
 
-    step.__name__ = connection.name
+    step.__name__ = step_name(connection)
     return push_assets(connection=connection, required_resource_keys={connector_key}, **options)(step)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import dagster as dg
 import pyarrow as pa
 
-from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, WriteMode
 from dagster_airbyte_proto.schema.columns import column_type
@@ -61,6 +61,14 @@ class StreamChecks:
     freshness: timedelta | None = None
     severity: Literal["error", "warn"] = "error"
     blocking: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a severity that is none: the checks of a sync fail its step otherwise."""
+        for name, may_be in (("severity", ("error", "warn")), ("nulled", ("error", "warn", None))):
+            if getattr(self, name) not in may_be:
+                found = f"`{name}` is {getattr(self, name)!r}"
+                choices = " or ".join(map(str, may_be))
+                raise ConfigError("reading StreamChecks", found, remedy=f"Set it to {choices}.")
 
 
 ONLY_NULLED = StreamChecks(counts=False, max_rejected=None)
@@ -156,7 +164,7 @@ def _chosen(planned: PlannedStream, checks: StreamChecks) -> Iterator[str]:
         yield NULLED
     if checks.schema:
         yield SCHEMA
-    if checks.primary_key and planned.primary_key and planned.write in _UNIQUE:
+    if checks.primary_key and planned.primary_key and planned.write in _UNIQUE and planned.relay is None:
         yield PRIMARY_KEY
     if checks.freshness is not None and planned.relay is None and _time_column(planned) is not None:
         yield FRESHNESS

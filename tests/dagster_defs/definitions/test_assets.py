@@ -271,6 +271,25 @@ def test_a_key_that_dagster_makes_no_name_of_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\(stream users\): its asset key my users is not of letters"):
         _assets(tmp_path, translator=_keyed(lambda data: [f"my {data.stream.id.name}"]))
 
+    with pytest.raises(ConfigError, match=r"\(stream users\): its asset key type is a word that Dagster or Python res"):
+        _assets(tmp_path, translator=_keyed(lambda _: ["type"]))
+
+
+@pytest.mark.parametrize("name", ["meta", "import"])
+def test_a_connection_may_have_a_name_that_dagster_reserves(tmp_path: Path, name: str) -> None:
+    named_so = Connection.model_validate({**connection(streams={"users": {}}).model_dump(), "name": name})
+
+    definitions = dg.Definitions([build_connector_assets(named_so, home=tmp_path)], resources=_RESOURCES)
+
+    assert definitions.resolve_asset_graph().get_all_asset_keys() == {dg.AssetKey([name, "users"])}
+
+
+def test_metadata_that_no_step_reports_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, USERS)
+    wanted: Any = ["insights", "row_count"]
+    with pytest.raises(ConfigError, match="`include_metadata` has 'row_count'\nIt may have column_metadata and insigh"):
+        build_connector_assets(connection(), home=tmp_path, include_metadata=wanted)
+
 
 def test_what_does_not_fit_the_catalog_names_file_stream_and_nearest_name(tmp_path: Path) -> None:
     save(tmp_path, USERS)

@@ -20,7 +20,8 @@ from dagster_airbyte_proto.dagster_defs.tables.checks import (
     check_results,
     check_specs,
 )
-from dagster_airbyte_proto.model import PlannedStream
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import PlannedStream, PushMode, RelayTarget
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
@@ -62,6 +63,15 @@ def test_a_stream_gets_the_checks_that_fit_it() -> None:
     kept = planned(USERS, write="append")
     assert names(kept, EVERYTHING) == ["counts", "rejects", "nulled", "schema", "freshness"]
     assert names(planned(ORDERS), EVERYTHING) == ["counts", "rejects", "nulled", "schema"]
+    relayed = msgspec.structs.replace(users, relay=RelayTarget(users.id, PushMode.UPSERT))
+    assert names(relayed, EVERYTHING) == ["counts", "rejects", "nulled", "schema"]
+
+
+@pytest.mark.parametrize("name", ["severity", "nulled"])
+def test_a_severity_that_is_none_is_refused_at_once(name: str) -> None:
+    written: dict[str, Any] = {name: "WARN"}
+    with pytest.raises(ConfigError, match=f"`{name}` is 'WARN'\nSet it to error or warn"):
+        StreamChecks(**written)
 
 
 def test_blocking_and_severity_are_as_chosen() -> None:
