@@ -8,7 +8,7 @@
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dagster_airbyte_proto.connection.connection import Connection
@@ -49,11 +49,23 @@ def fill_sql_templates(sql: str, window: Mapping[str, str]) -> str:
 
 def has_template(written: Any) -> bool:
     """True if a config, or a part of one, has a template anywhere. A misspelt one counts too."""
+    return any(_is_meant(match) for match in _templates(written))
+
+
+def has_window(written: Any) -> bool:
+    """True if a config has the start or the end of a time window anywhere."""
+    return any(match["head"] == _HEAD and match["name"] in ("start", "end") for match in _templates(written))
+
+
+def _templates(written: Any) -> Iterator[re.Match[str]]:
     if isinstance(written, str):
-        return any(_is_meant(match) for match in _BRACES.finditer(written))
-    if isinstance(written, Mapping):
-        return any(has_template(inner) for inner in written.values())
-    return isinstance(written, list | tuple) and any(has_template(inner) for inner in written)
+        yield from _BRACES.finditer(written)
+    elif isinstance(written, Mapping):
+        for inner in written.values():
+            yield from _templates(inner)
+    elif isinstance(written, list | tuple):
+        for inner in written:
+            yield from _templates(inner)
 
 
 def refresh_templates(rewritten: Any, written: Any, filled: Any) -> Any:

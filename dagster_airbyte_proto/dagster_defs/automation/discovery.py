@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dagster as dg
+import msgspec
 from dagster._core.definitions.partitions.utils import raise_error_on_invalid_partition_key_substring
 
 from dagster_airbyte_proto.connection import Connection
@@ -73,7 +74,7 @@ def build_partition_discovery_sensor(
         new = [key for key in found if key not in settled]
         removed = sorted(settled - set(found)) if remove_gone and found else []
         nothing = f"Nothing new among {len(found)} keys."
-        if context.cursor is not None and not new and not removed:
+        if context.cursor and not new and not removed:
             return dg.SkipReason(nothing)
         started = new[:max_runs]
         _log_changes(context, new, started, removed)
@@ -174,7 +175,7 @@ def _catalog_keys(
     return find
 
 
-class _Cursor(NamedTuple):
+class _Cursor(msgspec.Struct, frozen=True):
     """The sensor's cursor: the keys whose runs were requested, and a number that changes with each change of them."""
 
     keys: frozenset[str]
@@ -187,11 +188,17 @@ class _Cursor(NamedTuple):
         return json.dumps({"mark": self.mark, "keys": sorted(self.keys)})
 
 
+_CURSOR = msgspec.json.Decoder(_Cursor)
+
+
 def _stored_cursor(context: dg.SensorEvaluationContext, assets: dg.AssetsDefinition, known: set[str]) -> _Cursor:
     """The cursor before this tick. `known` are the found keys that are partitions already."""
-    if context.cursor is not None:
-        cursor = json.loads(context.cursor)
-        return _Cursor(frozenset(cursor["keys"]), cursor["mark"])
+    if context.cursor:
+        try:
+            return _CURSOR.decode(context.cursor)
+        except msgspec.MsgspecError as error:
+            found = f"its cursor is none that it wrote: {error}"
+            raise ConfigError("looking for partitions", found, remedy="Reset the cursor.") from None
     done: set[str] = set()
     for key in assets.keys:
         if done >= known:

@@ -40,7 +40,7 @@ def build_schema_drift_checks(
     Schedule these checks for connectors that answer slower than a sensor's tick allows. A schema drift sensor needs
     them too: it shows its findings as their results.
     """
-    definition = definition_of(assets)
+    definition = definition_of(assets, pushed=False)
     name = f"{definition.connection.name}_{SCHEMA_DRIFT}"
 
     @dg.multi_asset_check(

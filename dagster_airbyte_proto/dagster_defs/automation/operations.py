@@ -18,7 +18,7 @@ from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateSto
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.stream_names import streams_named, unmistakable_name
 from dagster_airbyte_proto.dagster_defs.automation.resolve_load import ResolveConfig, resolve_op
-from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
+from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_for
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import ConnectorSettings, opened_engine, table_io_manager
 from dagster_airbyte_proto.dagster_defs.push.retry_rejected import (
@@ -67,7 +67,7 @@ class RollbackConfig(dg.Config):
     version: int | None = Field(
         default=None,
         description="A version of the states, as `airbyte-proto state history` lists them. Empty: the one before the "
-        "newest run that changed a state.",
+        "newest run that changed a state; a rollback to it that has begun is done again.",
     )
     tables: bool = Field(default=True, description="Roll back the rows of the tables too, not only the states.")
 
@@ -128,7 +128,7 @@ def build_connection_jobs(
     `retry_rejected_<name>` beside them.
     """
     keys, name = _Keys(connector_key, io_manager_key), connection.name
-    definition = definition_of(assets) if assets is not None else ConnectionDefinition(connection, {}, None)
+    definition = definition_for(connection, assets)
     return [
         *(_sync_jobs(definition, keys) if connection.push is None else _push_jobs(definition, assets, keys)),
         _job(

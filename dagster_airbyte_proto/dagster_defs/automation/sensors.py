@@ -20,6 +20,7 @@ import dagster as dg
 
 from dagster_airbyte_proto.checkpoints.store import StoredState
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.templating import has_window
 from dagster_airbyte_proto.dagster_defs.automation.drift import (
     SCHEMA_DRIFT,
     CatalogDrift,
@@ -73,6 +74,9 @@ def build_sync_sensor(
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         found = probe(context, context.cursor)
+        if not isinstance(found, Probe | None):
+            answer = f"its probe returned a {type(found).__name__}"
+            raise ConfigError(f"evaluating sensor {name}", answer, remedy="Return a Probe, or None for nothing new.")
         if found is None or found.cursor == context.cursor:
             return dg.SkipReason("The probe found nothing new.")
         context.log.info(found.reason or "The probe found something new.")
@@ -148,7 +152,7 @@ def build_schema_drift_sensor(
     discovered with the newest partition. A connector that does not answer within 45 seconds fails the tick; schedule
     the checks instead.
     """
-    definition = definition_of(assets)
+    definition = definition_of(assets, pushed=False)
 
     @skipped_beside_a_run
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -202,20 +206,22 @@ def build_state_staleness_sensor(
 ) -> dg.SensorDefinition:
     """Builds a sensor that calls `on_stale` when no sync has moved a state for longer than `max_age`: once, and again
     only if the state has moved in between. Streams without a state are ignored; use a freshness policy on their
-    assets."""
+    assets. Where partitions are time windows (`{{ partition.start }}` in the config) the newest state of a stream
+    counts, for those of past windows move no more; of other partitions each has its own."""
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         with opened_engine(getattr(context.resources, connector_key)) as engine:
             states = engine.store.states(connection.name, partition=None)
         now, reported = datetime.now(UTC), json.loads(context.cursor or "{}")
-        stale = {_state_name(each): each for each in states if now - each.changed_at > max_age}
+        watched = _watched_states(states, of_windows=has_window(connection.written_config()))
+        stale = {name: each for name, each in watched.items() if now - each.changed_at > max_age}
         versions = {state_name: each.version for state_name, each in stale.items()}
         new = {each: now - stale[each].changed_at for each in stale if reported.get(each) != versions[each]}
         if new:
             for state_name, age in new.items():
                 context.log.warning(f"The state of {state_name} has not moved for {age}")
             on_stale(context, new)
-        reason = f"{len(stale)} of {len(states)} states are older than {max_age}."
+        reason = f"{len(stale)} of {len(watched)} states are older than {max_age}."
         return dg.SensorResult(skip_reason=reason, cursor=json.dumps(versions))
 
     return dg.SensorDefinition(
@@ -269,6 +275,14 @@ def _cursor_value(drift: CatalogDrift) -> dict[str, Any]:
     # An asset's key has no space. Once the catalog can be saved, the cursor is another, and the location is reloaded.
     unsaved = {"not saved": drift.unsaved} if drift.unsaved else {}
     return {**found, "": list(drift.new_streams), **unsaved}
+
+
+def _watched_states(states: Sequence[StoredState], *, of_windows: bool) -> Mapping[str, StoredState]:
+    """The states by their names. Of partitions that are time windows only the newest state of each stream is one."""
+    if not of_windows:
+        return {_state_name(each): each for each in states}
+    oldest_first = sorted(states, key=lambda each: each.changed_at)
+    return {_state_name(each._replace(partition="")): each for each in oldest_first}
 
 
 def _state_name(stored: StoredState) -> str:

@@ -34,6 +34,8 @@ def plan_asset_streams(
 ) -> list[StreamTranslatorData]:
     """Plans the streams of a saved catalog; without one those that the connection names, without columns. Raises
     ConfigError, with the file, the stream and the nearest name, if the connection does not match its catalog."""
+    if connection.push is not None:
+        raise ConfigError(asset_error_context(connection), "it has a `push`", remedy="Use build_push_assets.")
     spark_catalog = tables.spark_catalog or (
         SESSION_CATALOG if find_format(tables.format).abilities.uses_session_catalog else "lake"
     )
@@ -86,5 +88,7 @@ def _naming_the_connection(connection: Connection) -> Iterator[None]:
 
 
 def _with_connection(connection: Connection, error: ConfigError) -> ConfigError:
+    if error.doing == asset_error_context(connection):
+        return error
     context = f"{asset_error_context(connection)}: {error.doing}"
     return ConfigError(context, error.found, remedy=error.remedy, stream=error.stream)

@@ -50,11 +50,17 @@ def definition_in(metadata: Mapping[str, Any]) -> ConnectionDefinition | None:
     return found if isinstance(found, ConnectionDefinition) else None
 
 
-def definition_of(assets: dg.AssetsDefinition) -> ConnectionDefinition:
+def definition_of(assets: dg.AssetsDefinition, *, pushed: bool | None = None) -> ConnectionDefinition:
     """The definition behind these assets, by the keys that they have now. Raises ConfigError for assets that no
-    connection made."""
+    connection made, and where they have to be `pushed`, or must not be, for others."""
     for metadata in assets.metadata_by_key.values():
         if found := definition_in(metadata):
+            if pushed is not None and pushed is (found.connection.push is None):
+                raise ConfigError(
+                    f"looking for the {'push' if pushed else 'sync'} of connection {found.connection.name}",
+                    f"its streams are {'synced' if pushed else 'pushed'}",
+                    remedy=f"Pass the assets of {'build_push_assets' if pushed else 'build_connector_assets'}.",
+                )
             # Dagster may have renamed them since, by a `key_prefix` for one. Their outputs keep the names of old.
             keys = assets.node_keys_by_output_name
             streams = {keys[key.to_python_identifier()]: stream for key, stream in found.streams.items()}
@@ -64,3 +70,15 @@ def definition_of(assets: dg.AssetsDefinition) -> ConnectionDefinition:
         f"the assets of {assets.node_def.name!r} were not made from a connection",
         remedy="Decorate the function with @connector_assets(connection=...).",
     )
+
+
+def definition_for(connection: Connection, assets: dg.AssetsDefinition | None) -> ConnectionDefinition:
+    """The definition behind the assets of a connection; one without streams if there are none. Raises ConfigError for
+    assets of another connection."""
+    if assets is None:
+        return ConnectionDefinition(connection, {}, None)
+    definition = definition_of(assets)
+    if definition.connection.name != connection.name:
+        found = f"the assets of {assets.node_def.name!r} are those of connection {definition.connection.name}"
+        raise ConfigError(f"looking for the assets of connection {connection.name}", found)
+    return definition

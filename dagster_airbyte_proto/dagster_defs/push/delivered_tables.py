@@ -18,7 +18,7 @@ def build_push_tables(pushes: dg.AssetsDefinition) -> list[dg.AssetSpec]:
     manager gives it to an asset that takes it as an input; the column `_status` of a row says `delivered` or
     `rejected`, with `_reason` and `_row`. Streams with `changes: cursor` or `all` have none.
     """
-    definition = definition_of(pushes)
+    definition = definition_of(pushes, pushed=True)
     options = definition.connection.push or {}
     return [
         dg.AssetSpec(

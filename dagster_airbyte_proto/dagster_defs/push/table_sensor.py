@@ -35,7 +35,7 @@ def build_table_sensor(
     costs no Spark, but for an Iceberg catalog of another type than `hadoop`. The cursor has the snapshots. Raises
     ConfigError where there is no table to watch, and for assets with partitions.
     """
-    definition = definition_of(pushes)
+    definition = definition_of(pushes, pushed=True)
     connection = definition.connection
     doing = f"building the table sensor of connection {connection.name}"
     if pushes.partitions_def is not None:
