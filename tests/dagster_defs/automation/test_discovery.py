@@ -293,3 +293,12 @@ def test_the_cursor_can_be_read_by_a_person(discovery: OpenDiscovery) -> None:
     shop.found = ["globex", "acme"]
     shop.tick()
     assert json.loads(shop.cursor or "")["keys"] == ["acme", "globex"]
+
+
+def test_a_cursor_that_a_person_wrote_is_refused_and_an_empty_one_is_none(discovery: OpenDiscovery) -> None:
+    found = discovery()
+    found.found, found.cursor = ["acme"], "acme"
+    with pytest.raises(ConfigError, match=r"its cursor is none that it wrote: .*\nReset the cursor"):
+        found.tick()
+    found.cursor = ""
+    assert found.tick() == ["acme"]

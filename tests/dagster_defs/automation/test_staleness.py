@@ -1,4 +1,4 @@
-"""The sensor of states that stand still, where runs are partitions; what a probe and a cursor have to be."""
+"""The sensor of states that stand still, where runs are partitions; what a probe has to be."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -9,7 +9,6 @@ import dagster as dg
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.automation.discovery import build_partition_discovery_sensor
 from dagster_airbyte_proto.dagster_defs.automation.sensors import build_state_staleness_sensor, build_sync_sensor
 from dagster_airbyte_proto.errors import ConfigError
 from tests.dagster_defs.automation.test_sensors import tick
@@ -56,20 +55,3 @@ def test_a_probe_that_returns_no_probe_is_named(dagster_instance: dg.DagsterInst
     probe: Any = lambda _context, _cursor: "7"  # noqa: E731 - as a user may write it
     with pytest.raises(ConfigError, match="evaluating sensor look: its probe returned a str"):
         tick(build_sync_sensor("look", target="*", probe=probe), dagster_instance)
-
-
-def test_a_cursor_that_a_person_wrote_is_refused_and_an_empty_one_is_none(
-    quick_folder: Path, dagster_instance: dg.DagsterInstance
-) -> None:
-    prepared(Shop(quick_folder))
-    made = assets(quick_folder, dg.DynamicPartitionsDefinition(name="tenants"))
-    sensor = build_partition_discovery_sensor(made, find=lambda _: ["acme"])
-    definitions = dg.Definitions([made], sensors=[sensor], resources=resources(quick_folder, Options()))
-
-    def requested(cursor: str) -> int:
-        with dg.build_sensor_context(instance=dagster_instance, cursor=cursor, definitions=definitions) as context:
-            return len(sensor.evaluate_tick(context).run_requests or [])
-
-    with pytest.raises(ConfigError, match=r"its cursor is none that it wrote: .*\nReset the cursor"):
-        requested("acme")
-    assert requested("") == 1
