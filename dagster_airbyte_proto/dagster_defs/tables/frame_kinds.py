@@ -74,9 +74,18 @@ def to_arrow(value: Any, kind: FrameKind) -> pa.Table:
 
 
 def _signed(rows: pa.Table) -> pa.Table:
-    """Casts unsigned integers, which Spark lacks, to the next wider signed type."""
-    fields = [field.with_type(_SIGNED.get(field.type, field.type)) for field in rows.schema]
+    """Casts unsigned integers, which Spark lacks, to the next wider signed type, also in lists and structs."""
+    fields = [field.with_type(_signed_type(field.type)) for field in rows.schema]
     return rows.cast(pa.schema(fields))
+
+
+def _signed_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_signed_type(field.type)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        of_list = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return of_list(kind.value_field.with_type(_signed_type(kind.value_type)))
+    return _SIGNED.get(kind, kind)
 
 
 def _kind(kind: type) -> FrameKind | None:

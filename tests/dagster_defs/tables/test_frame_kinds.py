@@ -77,6 +77,11 @@ def test_numbers_without_a_sign_get_one() -> None:
     signed = to_arrow(pl.from_arrow(rows), FrameKind.POLARS)
     assert signed.schema.types == [pa.int16(), pa.decimal128(20, 0)]
     assert signed.to_pylist() == [{"small": 255, "big": 2**64 - 1}]
+    nested = to_arrow(pl.DataFrame({"ranks": [[1, 2]]}, {"ranks": pl.List(pl.UInt32)}), FrameKind.POLARS)
+    assert nested.schema.types == [pa.large_list(pa.int64())]
+    assert nested.to_pylist() == [{"ranks": [1, 2]}]
+    of_structs = pa.table({"pairs": pa.array([[{"a": 1}]], pa.list_(pa.struct([("a", pa.uint8())])))})
+    assert to_arrow(of_structs, FrameKind.ARROW).schema.types == [pa.list_(pa.struct([("a", pa.int16())]))]
 
 
 def test_an_io_manager_imports_no_spark_of_its_own() -> None:

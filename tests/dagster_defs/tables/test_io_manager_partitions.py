@@ -3,6 +3,7 @@
 from typing import Any
 
 import dagster as dg
+import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -57,8 +58,27 @@ def test_a_range_in_one_run_replaces_its_partitions(
     for day in DAYS.get_partition_keys():
         run(io, _day(spark, place, {day: 1}), partition=day)
     frame = spark.createDataFrame([(7, "2026-01-02")], f"id bigint, {SLICE_COLUMN} string")
-    run(io, _range(place, frame), tags=_RANGE)
+    result = run(io, _range(place, frame), tags=_RANGE)
     assert rows(f"lake.{place}.t") == [(0, "2026-01-03"), (7, "2026-01-02")]
+    events = result.asset_materializations_for_node(f"{place}__t")
+    assert sorted(event.partition or "" for event in events) == ["2026-01-01", "2026-01-02"]
+    assert not any("dagster/partition_row_count" in event.metadata for event in events)
+
+
+def test_an_asset_may_depend_on_its_partition_before(io: SparkTableIOManager, place: str, rows: Rows) -> None:
+    before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+
+    @dg.asset(
+        key=[place, "t"],
+        partitions_def=dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04"),
+        ins={"before": dg.AssetIn([place, "t"], partition_mapping=before)},
+    )
+    def chain(before: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"n": [len(before) + 1] * (len(before) + 1)})
+
+    for day in ("2026-01-01", "2026-01-02"):
+        run(io, chain, partition=day)
+    assert rows(f"lake.{place}.t") == [(1, "2026-01-01"), (2, "2026-01-02"), (2, "2026-01-02")]
 
 
 def test_a_range_without_the_column_is_refused(spark: SparkSession, io: SparkTableIOManager, place: str) -> None:
