@@ -7,9 +7,10 @@ is a multiple of 3, and twice to those whose id is one less. The credentials say
 - `halts_at`, `dies_at`: the id of a row. `halt_status`: `error`, or `ok`, with which it ends well. `halt_type`:
   "" for a message without a type.
 - `greets`: it begins with the status `ok`, in a message without a type.
-- `replies_of`: it sends back this value in the place of the city.
+- `replies_of`: it sends back this value in the place of the city; `prints`, this text in the place of its JSON.
 - `replies`: the number of replies to each row. `is_bare`: they have nothing but the city.
 - `tallies`: the city is the number of rows so far, which it keeps by the state server under ["rows"].
+- `chatters`: it logs for ever in the place of its replies to the row with this id.
 - `notes`: a file, to which it writes the id of each row that it gets.
 - `once`: a file; once it is there, it neither halts nor dies, and it makes it before it does.
 """
@@ -17,6 +18,7 @@ is a multiple of 3, and twice to those whose id is one less. The credentials say
 import json
 import os
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -65,10 +67,13 @@ def _enrich(row: dict[str, Any], config: dict[str, Any], options: dict[str, Any]
         seen = _call("state.get", {"key": ["rows"]})
         city = str((seen if isinstance(seen, int) else 0) + 1)
         _call("state.set", {"key": ["rows"], "value": int(city)})
+    while config.get("chatters") == number:
+        _say("log", {"level": "info", "message": "rate limit exceeded, retrying"})
+        time.sleep(0.05)
     replies = config.get("replies", 0 if number % 3 == 0 else 2 if number % 3 == 2 else 1)
     for _ in range(replies):
         made = {"city": config.get("replies_of", city)}
-        _say("enrichment-response", {"row": made if config.get("is_bare") else {**row, **made}})
+        _say("enrichment-response", {"row": made if config.get("is_bare") else {**row, **made}}, config.get("prints"))
 
 
 def _has_turn(config: dict[str, Any]) -> bool:
@@ -87,8 +92,11 @@ def _call(method: str, body: dict[str, Any]) -> Any:
         return json.load(answer)
 
 
-def _say(kind: str, payload: Any) -> None:
-    sys.stdout.write(json.dumps({"type": kind, "payload": payload}) + "\n")
+def _say(kind: str, payload: Any, printed: str | None = None) -> None:
+    text = json.dumps({"type": kind, "payload": payload})
+    if printed is not None:
+        text = text.replace(json.dumps(payload["row"]["city"]), printed)
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 

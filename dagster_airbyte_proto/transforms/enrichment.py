@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ConfigError, TransformError
 from dagster_airbyte_proto.model import EnrichmentSpec
+from dagster_airbyte_proto.protocols.raw_json import members
 from dagster_airbyte_proto.transforms.filled_types import FILLED_TYPES
 from dagster_airbyte_proto.transforms.transform import (
     Positions,
@@ -34,7 +35,6 @@ ROW_NUMBER = "_airbyte_row"
 """The field with which a reply says to which row it belongs."""
 
 _DOING = "enriching rows"
-_REPLY = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _VALUE = msgspec.json.Decoder(Any)
 Row = Mapping[str, msgspec.Raw]
 
@@ -79,6 +79,7 @@ class _SameRows(NamedTuple):
 
 _KEPT = msgspec.json.Decoder(list[list[msgspec.Raw]])
 _NULL = msgspec.Raw(b"null")
+_NO_VALUE = object()
 _Made = Sequence[Sequence[msgspec.Raw]]
 
 
@@ -265,21 +266,25 @@ class Enrichment:
 
 def _members(text: bytes) -> Row:
     """Returns the members of a reply. Their values stay text: most are those that the row has already."""
-    try:
-        return _REPLY.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TransformError(_DOING, f"a reply is no JSON: {error}") from None
+    parts = members(text)
+    if parts is None:
+        raise TransformError(_DOING, "a reply is no JSON object")
+    return {name: msgspec.Raw(part) for name, part in parts.items()}
 
 
 def _member(reply: Row, name: str) -> Any:
-    return _value(reply.get(name, _NULL))
+    try:
+        return _value(reply.get(name, _NULL))
+    except ValueError:
+        return _NO_VALUE
 
 
 def _value(text: msgspec.Raw) -> Any:
+    """Raises ValueError for what no column takes: NaN, half of a surrogate pair."""
     try:
         return _VALUE.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TransformError(_DOING, f"a value of a reply is no JSON: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError("no value of JSON") from None
 
 
 class _Found(NamedTuple):

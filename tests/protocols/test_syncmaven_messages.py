@@ -1,12 +1,14 @@
 """The counts with which a Syncmaven destination answers for its rows."""
 
+import math
 from typing import Any
 
 import pytest
 
 from dagster_airbyte_proto.protocols.destination import StreamResult
-from dagster_airbyte_proto.protocols.events import ErrorEvent
-from dagster_airbyte_proto.protocols.syncmaven.messages import UntypedOk, line, reply
+from dagster_airbyte_proto.protocols.events import ErrorEvent, PlainLine
+from dagster_airbyte_proto.protocols.syncmaven import enrichment
+from dagster_airbyte_proto.protocols.syncmaven.messages import EnrichedRow, UntypedOk, line, reply
 
 _COUNTED = {"received": 10, "success": 8, "failed": 2}
 
@@ -20,6 +22,9 @@ _COUNTED = {"received": 10, "success": 8, "failed": 2}
         ({"received": 10, "success": 8}, StreamResult(received=10, failed=2)),
         ({"received": 10, "success": 7, "skipped": 1}, StreamResult(received=10, failed=2, skipped=1)),
         ({"received": 10}, StreamResult(received=10)),
+        ({"success": 8}, StreamResult(received=8)),
+        ({"users": {"success": 7, "failed": 2, "skipped": 1}}, StreamResult(received=10, failed=2, skipped=1)),
+        ({"received": math.inf, "failed": math.nan}, StreamResult(received=None)),
         ({"received": 10, "success": 7, "skipped": 0, "failed": 0}, StreamResult(received=10, failed=3)),
         ({"skipped": 0, "users": _COUNTED}, StreamResult(received=10, failed=2)),
         ({"received": 10, "users": _COUNTED}, StreamResult(received=10, failed=2)),
@@ -33,3 +38,14 @@ def test_a_word_without_a_type_is_a_halt_of_an_enrichment_if_it_is_an_error_and_
     ready, broken = b'{"status":"ok","message":"ready"}', b'{"status":"error","message":"broken"}'
     assert reply(ready, may_halt=False) == UntypedOk("ready")
     assert isinstance(reply(broken, may_halt=False), ErrorEvent)
+
+
+def test_a_message_is_read_though_its_json_is_not_strict() -> None:
+    halt = reply(b'{"type":"halt","payload":{"status":"error","message":"no \\ud83d"}}')
+    assert isinstance(halt, ErrorEvent)
+    assert halt.message.unmasked == "no ?"
+    row = b'{"id":1,"score":NaN,"text":"\\ud83d"}'
+    assert enrichment.reply(b'{"type":"enrichment-response","payload":{"row":' + row + b"}}") == EnrichedRow(row)
+    assert enrichment.reply(b'{"payload": {"row": ' + row + b'}, "type": "enrichment-reply"}') == EnrichedRow(row)
+    assert isinstance(enrichment.reply(b'{"type":"enrichment-response","payload":{"row":{"id'), ErrorEvent)
+    assert isinstance(enrichment.reply(b"[info] 3 rows"), PlainLine)

@@ -4,18 +4,22 @@ Nothing in a reply says to which row it belongs, and a row may have none or seve
 and the end of its input, and what it sends until its end are the rows that came of them.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 from dagster_airbyte_proto.protocols.destination import StreamResult
-from dagster_airbyte_proto.protocols.events import Event
+from dagster_airbyte_proto.protocols.events import ErrorEvent, Event, PlainLine
 from dagster_airbyte_proto.protocols.syncmaven import messages
 
 ROW_FRAME = '{"type":"enrichment-request","payload":{"row":', "}}"
 """The text before and after the JSON object of a row."""
+
+_REPLY_START = re.compile(rb'\s*+\{\s*+"type"\s*+:\s*+"enrichment-re(?:sponse|ply)"')
 
 
 def invocation() -> Invocation:
@@ -39,9 +43,12 @@ def reply(text: bytes) -> messages.EnrichmentReply | StreamResult | Event:
     """Returns what one line of its output says. Never raises.
 
     A halt is an error, for whatever reason: a row without a reply is dropped, and those that it did not get to have
-    none.
+    none. So is a reply that cannot be read, such as one into which another thread has printed.
     """
-    return messages.reply(text, may_halt=False)
+    found = messages.reply(text, may_halt=False)
+    if isinstance(found, PlainLine) and _REPLY_START.match(text):
+        return ErrorEvent(UnmaskedText(f"a reply of {len(text):,} bytes is no JSON: its line is cut off or broken"))
+    return found
 
 
 def refusal(description: Mapping[str, Any]) -> str | None:

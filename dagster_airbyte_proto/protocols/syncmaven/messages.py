@@ -4,12 +4,15 @@
    specification puts beside the type, the packages put into the payload: both places are looked at.
 2. A line that is no such object was printed by the connector: it goes to the log. A message of another type is counted
    there.
-3. A schema may be JSON Schema, or a Zod object that was printed as JSON. Of the latter nothing is left that could check
+3. Python prints NaN, and JavaScript half of a surrogate pair: a message with such is read all the same, and the row in
+   it stays text.
+4. A schema may be JSON Schema, or a Zod object that was printed as JSON. Of the latter nothing is left that could check
    anything, so it counts as no schema. Zod's converter writes `additionalProperties: false` for every object, though
    Zod itself takes more: so it does not count for the outermost object of a row.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +30,7 @@ from dagster_airbyte_proto.protocols.events import (
     SpecEvent,
     UnknownEvent,
 )
+from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value
 
 _LEVELS = {"debug": LogLevel.DEBUG, "info": LogLevel.INFO, "warn": LogLevel.WARN, "error": LogLevel.ERROR}
 _MAX_SHOWN = 2000
@@ -58,6 +62,7 @@ class _EnrichedMessage(msgspec.Struct):
 
 
 _ENRICHED = msgspec.json.Decoder(_EnrichedMessage)
+_ENRICHED_TYPES = (b'"enrichment-response"', b'"enrichment-reply"')
 
 
 def describe() -> bytes:
@@ -83,8 +88,8 @@ def reply(text: bytes, *, may_halt: bool = True) -> StreamResult | EnrichmentRep
     if b'"enrichment-re' in text and (row := _enriched_row(text)) is not None:
         return EnrichedRow(row)
     try:
-        message = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        message = value(text)
+    except MemberError:
         return PlainLine(text)
     if not isinstance(message, dict):
         return PlainLine(text)
@@ -131,9 +136,9 @@ def _result(body: Mapping[str, Any]) -> StreamResult:
     """Sums what it counts: for the stream, or for each of several names. A count of the stream itself comes first."""
     named: list[Mapping[str, Any]] = [each for each in body.values() if isinstance(each, dict)]
     own_failed = _failed(body)
-    received = _count(body, "received")
+    received = _received(body)
     if received is None:
-        counts = [_count(each, "received") for each in named]
+        counts = [_received(each) for each in named]
         known = [count for count in counts if count is not None]
         received = sum(known) if known and len(known) == len(counts) else None
     skipped = _count(body, "skipped")
@@ -142,6 +147,14 @@ def _result(body: Mapping[str, Any]) -> StreamResult:
         failed=sum(_failed(each) or 0 for each in named) if own_failed is None else own_failed,
         skipped=sum(_count(each, "skipped") or 0 for each in named) if skipped is None else skipped,
     )
+
+
+def _received(part: Mapping[str, Any]) -> int | None:
+    """The rows that it received: as many as it says, or all of which it says what became of them."""
+    received, success = _count(part, "received"), _count(part, "success")
+    if received is not None or success is None:
+        return received
+    return success + (_count(part, "failed") or 0) + (_count(part, "skipped") or 0)
 
 
 def _failed(part: Mapping[str, Any]) -> int | None:
@@ -155,15 +168,20 @@ def _failed(part: Mapping[str, Any]) -> int | None:
 
 def _count(part: Mapping[str, Any], name: str) -> int | None:
     found = part.get(name)
-    return int(found) if isinstance(found, int | float) and not isinstance(found, bool) and found >= 0 else None
+    if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
+        return None
+    return int(found) if found >= 0 else None
 
 
 def _enriched_row(text: bytes) -> bytes | None:
-    """Returns the row of a message in its usual form, as it was sent; None for any other message."""
+    """Returns the row of a message, as it was sent; None for any other message."""
     try:
         row = bytes(_ENRICHED.decode(text).payload.row)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        parts = members(text) or {}
+        if parts.get("type") not in _ENRICHED_TYPES:
+            return None
+        row = (members(parts.get("payload", b"")) or parts).get("row", b"")
     return row if row.startswith(b"{") else None
 
 
@@ -183,7 +201,7 @@ def _log(body: Mapping[str, Any]) -> Event:
 
 
 def _shown(param: Any) -> str:
-    return msgspec.json.encode(param).decode()[:_MAX_SHOWN]
+    return json.dumps(param, separators=(",", ":"), ensure_ascii=False)[:_MAX_SHOWN]
 
 
 def _halt(body: Mapping[str, Any], *, is_error: bool) -> Event:

@@ -32,6 +32,7 @@ from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.telemetry.sent_metrics import SentMetrics
 
 _MAX_TEXTS = 20
+_MASKED_PROCESSES = 16
 _PROGRAM_KEYS = ("command", "package", "image", "path", "manifest", "recording")
 _STAYS = "It is not kept: the config of before stays in use."
 
@@ -59,7 +60,8 @@ class ConfiguredConnector(Generic[AnyConversation]):
         self._stored_before: StoredConfig | None = None
         self.rewriting = threading.RLock()
         self._knows_spec = False
-        self.mask = Mask(config.secrets)
+        self.mask = self._lasting_mask = Mask(config.secrets)
+        self._process_secrets: tuple[str, ...] = ()
         self.cache = cache
         self.log = log
         self.notes: list[str] = []
@@ -288,5 +290,18 @@ class ConfiguredConnector(Generic[AnyConversation]):
         self.mask_more(secret_values(self.config.current, spec.config_schema))
 
     def mask_more(self, secrets: Iterable[str]) -> None:
-        self.mask = self.mask.extended(secrets)
+        self._lasting_mask = self._lasting_mask.extended(secrets)
+        self._use_mask()
+
+    def mask_of_process(self, secret: str) -> None:
+        """Masks a secret that one process has, and that ends with it.
+
+        Only those of the last processes stay masked: there may be a process for each row, and a mask of thousands takes
+        longer to make than a process to start.
+        """
+        self._process_secrets = (*self._process_secrets[1 - _MASKED_PROCESSES :], secret)
+        self._use_mask()
+
+    def _use_mask(self) -> None:
+        self.mask = self._lasting_mask.extended(self._process_secrets)
         self.log.set_mask(self.mask, self)

@@ -1,7 +1,8 @@
 """A process of an enrichment: rows go to its stdin, and what it sends until its end are the rows that came of them.
 
 It gets its opening message, rows, and the end of its input. If it fails, so do all of its rows: those that it had
-answered may be among those that it had not.
+answered may be among those that it had not. Rows that it takes and replies are its progress, and words are none: a
+connector that waits for a rate limit may log that for ever.
 """
 
 import threading
@@ -15,7 +16,7 @@ import pyarrow as pa
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key, ValueChanges
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformCancelled
-from dagster_airbyte_proto.launchers.process import RunningConnector
+from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.syncmaven import enrichment, messages
@@ -113,7 +114,7 @@ class EnrichmentProcess:
                     yield from self._wait_for_reply()
         self._running.close_input()
         yield from self._read_to_end()
-        report = self._running.wait(self._hang_seconds)
+        report = self._report()
         if report is None or not report.ended_cleanly:
             raise self._failure(report.how_it_ended_and_why if report else "it closed its output and did not end")
         if self._exchange.is_one_at_a_time and self._received != self._sent:
@@ -124,6 +125,17 @@ class EnrichmentProcess:
                 f" {self._sent:,} rows: what it prints besides its messages belongs on stderr"
             )
         yield self._taken()
+
+    def _report(self) -> ExitReport | None:
+        """Waits for the end of the process, whose output has ended."""
+        ends_at = time.monotonic() + self._hang_seconds
+        while (report := self._running.wait(_WAIT_SECONDS)) is None and time.monotonic() < ends_at:
+            self._check_cancelled()
+        return report
+
+    def _check_cancelled(self) -> None:
+        if self._exchange.cancel is not None and self._exchange.cancel.is_set():
+            raise TransformCancelled(ENRICHING, "it was cancelled", retryable=True)
 
     def _lines(self, batch: pa.RecordBatch) -> Iterator[tuple[bytes | memoryview, int]]:
         """Returns the lines of the rows that are sent at once, with their number."""
@@ -168,9 +180,9 @@ class EnrichmentProcess:
                 taken = self._running.write(view, _WAIT_SECONDS)
             except ConnectorError as error:
                 raise self._ended(error.found) from error
-            view = view[taken:]
-            chunk = self._read(0.0)
-            if taken or chunk:
+            view, received = view[taken:], self._received
+            self._read(0.0)
+            if taken or self._received > received:
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at > self._hang_seconds:
                 raise self._failure("it reads nothing any more")
@@ -179,19 +191,18 @@ class EnrichmentProcess:
                 moved_at = time.monotonic()
 
     def _read_to_end(self) -> Iterator[list[bytes]]:
-        moved_at = time.monotonic()
-        while (chunk := self._read(_WAIT_SECONDS)) != b"":
+        moved_at, received = time.monotonic(), self._received
+        while self._read(_WAIT_SECONDS) != b"":
             if full := self._full_piece():
                 yield from full
-            if chunk or full:
-                moved_at = time.monotonic()
+            if self._received > received or full:
+                moved_at, received = time.monotonic(), self._received
             elif time.monotonic() - moved_at > self._hang_seconds:
                 raise self._failure("it hangs")
 
     def _read(self, seconds: float) -> bytes | None:
         """Takes in what comes within so many seconds: None if nothing came, nothing at its end."""
-        if self._exchange.cancel is not None and self._exchange.cancel.is_set():
-            raise TransformCancelled(ENRICHING, "it was cancelled", retryable=True)
+        self._check_cancelled()
         chunk = self._running.read(seconds)
         for found in self._output.feed(chunk) if chunk else self._output.finish() if chunk == b"" else ():
             if isinstance(found, messages.EnrichedRow):

@@ -49,7 +49,7 @@ def served_values(
     pending = PendingValues(store, asset, ValueLimits(), (TRANSFORMS, *others))
     is_as_specified = speaks_as_specified(connector.spec().message)
     server = StateServer(pending, place, is_as_specified=is_as_specified, check=check)
-    connector.mask_more([server.secret])
+    connector.mask_of_process(server.secret)
     try:
         yield ServedValues(server.variables, pending)
     finally:

@@ -105,3 +105,8 @@ def test_a_run_that_is_cancelled_waits_no_longer(opened: Opened) -> None:
     threading.Timer(0.5, cancel.set).start()
     with pytest.raises(TransformCancelled):
         ConnectorEnricher(opened(), spec, cancel=cancel).enrich(numbered(1, 4))
+
+
+def test_one_that_logs_for_ever_is_ended(opened: Opened) -> None:
+    with pytest.raises(TransformError, match="it hangs"):
+        ConnectorEnricher(opened(chatters=4), SPEC).enrich(numbered(1, 4))
