@@ -1,6 +1,8 @@
 """Transforms of a push: the rows that are to be sent are transformed once, and no row is sent twice for them."""
 
+import secrets
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
 from tests.sync.push.pushed_table import PushedTable, person
+from tests.sync.shop import until
 
 _PROGRAM = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_enrichment"]
 
@@ -91,6 +94,52 @@ def test_without_a_key_it_can(table: PushedTable) -> None:
     report = table.contacts()
     assert (report.status, report.planned.added, report.acknowledged, report.rejected) == ("complete", 13, 10, 3)
     assert [row["id"] for row in table.received()] == [1, 2, 2, 4, 5, 5, 7, 8, 8, 10]
+
+
+def test_of_several_rows_of_one_those_that_break_a_rule_are_rejected(table: PushedTable) -> None:
+    table.push |= {"mode": "append", "changes": "all"}
+    del table.push["key"]
+    table.options["transforms"] = [_geo(config={"replies": 2}), {"validate": [{"assert_unique": "id"}]}]
+    report = table.contacts()
+    assert (report.status, report.sent, report.acknowledged, report.rejected) == ("complete", 20, 10, 10)
+    assert report.rejections == {"id is not unique": 10}
+    assert [row["id"] for row in table.received()] == list(range(1, 11))
+
+
+def test_a_mirror_removes_a_row_that_was_sent_before_it_was_dropped(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="mirror")
+    table.options["transforms"] = [{"validate": [{"assert_not_null": "name"}], "on_error": "skip"}]
+    nameless = {**person(3), "name": None}
+    table.fill([person(1), person(2), nameless])
+    assert table.contacts().acknowledged == 2
+    table.fill([{**person(1), "name": None}, person(2), {**nameless, "score": 1.5}])
+    assert table.contacts().rejections == {"dropped by a transform": 2}
+    assert table.held().keys() == {1, 2}
+    table.fill([person(2)])
+    assert table.contacts().planned.removed == 1
+    assert table.held().keys() == {2}
+
+
+def test_wide_rows_go_through_transforms_few_at_a_time(table: PushedTable) -> None:
+    table.fill([person(number, secrets.token_hex(1 << 20)) for number in range(1, 6)])
+    table.options["transforms"] = [_geo(config={"replies": 1, "tallies": True})]  # The city counts rows of a process.
+    assert table.contacts().acknowledged == 5
+    assert [row["city"] for row in table.received()].count("1") == 2
+
+
+def test_a_push_that_is_cancelled_among_its_transforms_says_so(table: PushedTable) -> None:
+    notes, cancel = table.folder / "notes", threading.Event()
+    table.options["transforms"] = [_geo(config={"notes": str(notes)}, rate={"rows_per_second": 0.01})]
+
+    def cancel_in_the_midst() -> None:
+        until(notes.exists, "the first row")
+        cancel.set()
+
+    watch = threading.Thread(target=cancel_in_the_midst)
+    watch.start()
+    report = table.run(cancel=cancel)
+    watch.join()
+    assert (report.status, report.streams["contacts"].status) == ("cancelled", "cancelled")
 
 
 def test_a_push_that_goes_on_asks_the_connector_nothing_again(table: PushedTable) -> None:

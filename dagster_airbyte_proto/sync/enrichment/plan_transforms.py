@@ -8,7 +8,8 @@
   connector a second time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, ra
 from dagster_airbyte_proto.transforms.transform import DROPPED, Rows, RowShape, TransformChain, TransformedRows
 from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers, transform_chain
 
-_READ_ROWS = 50_000
+_READ_ROWS, _READ_BYTES = 50_000, 8 << 20
 _TRANSFORMED = "transformed-"
 
 
@@ -94,7 +95,7 @@ class PushTransforms(NamedTuple):
             pq.ParquetFile(opened) as parquet,
             place.filesystem.open_output_stream(after) as written,
         ):
-            for batch in parquet.iter_batches(_READ_ROWS):
+            for batch in parquet.iter_batches(_rows_at_once(parquet)):
                 made = self._transformed(chain, passed_on, batch)
                 writer = writer or pq.ParquetWriter(written, made.schema)
                 writer.write_batch(made)
@@ -115,8 +116,11 @@ class PushTransforms(NamedTuple):
                 "it made several rows of one, and the push has one row for each key",
                 remedy="Use a transform that makes at most one row of each, or a push without a key.",
             )
-        reasons = _reasons_left_out(found, batch.num_rows)
-        left_out = np.array(sorted(reasons), np.int64)
+        reasons = _left_out(found, batch.num_rows)
+        if self.keys:  # Of one row a plan by key has one row: that which is sent, or one that is left out.
+            sent = set(found.origins.tolist())
+            reasons = {place: reason for place, reason in reasons if place not in sent}.items()
+        left_out = np.array([place for place, _ in reasons], np.int64)
         kept = {name: found.batch.column(name) for name in found.batch.schema.names}
         lost = {
             name: payload.column(passed_on[name]).take(pa.array(left_out)).cast(array.type)
@@ -130,7 +134,7 @@ class PushTransforms(NamedTuple):
         for name in batch.schema.names:
             if name in OWN_COLUMNS:
                 columns[name] = batch.column(name).take(pa.array(places)).take(order)
-        texts = [None] * len(found.origins) + [reasons[int(position)] for position in left_out]
+        texts = [None] * len(found.origins) + [reason for _, reason in reasons]
         columns[LEFT_OUT] = pa.array(texts, pa.string()).take(order)
         return pa.RecordBatch.from_pydict(columns)
 
@@ -142,13 +146,19 @@ def transforms_of(
     return PushTransforms(stream, specs, given, options.key or (), enrichers) if specs else None
 
 
-def _reasons_left_out(found: TransformedRows, rows: int) -> dict[int, str]:
-    reasons = dict.fromkeys(range(rows), DROPPED)
-    for rejection in found.rejections:
-        reasons.update(dict.fromkeys(map(int, rejection.positions), rejection.reason))
-    for position in found.origins:
-        reasons.pop(int(position), None)
-    return reasons
+def _rows_at_once(parquet: pq.ParquetFile) -> int:
+    """The rows of a file that are transformed at once, by their mean size."""
+    about = parquet.metadata
+    size_bytes = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+    return int(max(1, min(_READ_ROWS, _READ_BYTES * about.num_rows // max(1, size_bytes))))
+
+
+def _left_out(found: TransformedRows, rows: int) -> Collection[tuple[int, str]]:
+    """Returns the rows that are not sent, with the reasons: of several that came of one row, each that is rejected."""
+    rejected = [(int(place), each.reason) for each in found.rejections for place in each.positions]
+    ended = {*found.origins.tolist(), *(place for place, _ in rejected)}
+    dropped = [(place, DROPPED) for place in range(rows) if place not in ended]
+    return sorted(rejected + dropped, key=itemgetter(0))
 
 
 def _storage_type(kind: pa.DataType) -> pa.DataType:

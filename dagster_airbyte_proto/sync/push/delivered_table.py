@@ -21,7 +21,7 @@ from dagster_airbyte_proto.checkpoints.store import NO_LIMIT
 from dagster_airbyte_proto.encoding.sendable import readable_row
 from dagster_airbyte_proto.errors import ConfigError, SchemaRefused, StagingError, TableError
 from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, StagedRows, TransformedStream
-from dagster_airbyte_proto.loads.plan_query import HASH, OWN_COLUMNS, PARTITION
+from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, OWN_COLUMNS, PARTITION, RowChange
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan, push_basis
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import MergeMode, PushMode, SchemaPolicy, State, StreamId, TableName, WriteMode
@@ -37,9 +37,12 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
 from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushContext
+from dagster_airbyte_proto.transforms.transform import DROPPED
 
 NAMESPACE: Final = "_pushes"
 DELIVERED, REJECTED = "delivered", "rejected"
+DROPPED_LATER: Final = f"{DROPPED}, and the destination may have the row of before"
+"""The reason of a dropped row that was sent before: once it is gone from the table, it is to be removed there too."""
 _OWN = (
     pa.field(HASH, pa.int64(), metadata={"comment": "Hash of the row as it was delivered"}),
     pa.field("_status", pa.string(), metadata={"comment": "delivered, or rejected"}),
@@ -336,7 +339,9 @@ class _FoldFiles:
         reasons: list[str | None] = [None] * count
         texts: list[str | None] = [None] * count
         for place, refused in _refused_places(batch, rejected).items():
-            reasons[place], texts[place] = refused.reason, readable_row(payload.slice(place, 1))
+            is_there = refused.reason == DROPPED and rows.column(CHANGE)[place].as_py() == RowChange.CHANGED
+            reasons[place] = DROPPED_LATER if is_there else refused.reason
+            texts[place] = readable_row(payload.slice(place, 1))
         reason = pa.array(reasons, pa.string())
         status = pc.if_else(reason.is_valid(), REJECTED, DELIVERED)
         return self._described(rows, rows.column(HASH), status, reason, pa.array(texts, pa.string()))

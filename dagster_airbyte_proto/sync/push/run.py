@@ -16,7 +16,7 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import Connection, PushOptions
 from dagster_airbyte_proto.connection.stream_names import streams_named
-from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateConflict
+from dagster_airbyte_proto.errors import Cancelled, ConfigError, InternalError, ProtoError, StateConflict
 from dagster_airbyte_proto.loads.push import PushPosition
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
@@ -272,7 +272,7 @@ def _pushed(
         # Those of an earlier run are there or not, whatever became of this one.
         unknown = rows_left_unknown(context, stream)
         return PushedStreamReport(
-            status=SyncStatus.FAILED,
+            status=SyncStatus.CANCELLED if isinstance(error, Cancelled) else SyncStatus.FAILED,
             origin=origin,
             sent=unknown,
             unknown=unknown,

@@ -341,10 +341,10 @@ def _changed(rows: DataFrame, known: DataFrame, query: PlanQuery) -> DataFrame:
     if query.partition is not None and query.sends_changed:
         # A row that came from another partition is sent again: else a push of that one would remove it.
         differs = differs | ~f.col(_KNOWN_PARTITION).eqNullSafe(f.lit(query.partition.key))
-    if query.retries_rejected:
-        differs = differs | was_rejected
+    differs = differs | was_rejected if query.retries_rejected else differs
     is_new = f.col(_KNOWN_HASH).isNull()
-    change = f.when(is_new, f.lit(RowChange.ADDED.value)).otherwise(f.lit(RowChange.CHANGED.value))
+    is_there = ~is_new & ~f.col(_KNOWN_REASON).eqNullSafe(DROPPED)
+    change = f.when(is_there, f.lit(RowChange.CHANGED.value)).otherwise(f.lit(RowChange.ADDED.value))
     return joined.filter(is_new | differs).select("new.*", change.alias(CHANGE))
 
 

@@ -140,7 +140,9 @@ def _change(query: PlanQuery, known: _Row | None, row_hash: int) -> str | None:
     was_rejected, differs = known["_status"] == "rejected", known[HASH] != row_hash
     moved = query.partition is not None and known[PARTITION] != query.partition.key
     is_sent = (query.retries_rejected or differs) if was_rejected else query.sends_changed and differs
-    return RowChange.CHANGED if is_sent or (query.sends_changed and moved) else None
+    if not is_sent and not (query.sends_changed and moved):
+        return None
+    return RowChange.ADDED if known["_reason"] == DROPPED else RowChange.CHANGED
 
 
 def _hash(fingerprint: str, row: _Row) -> int:
