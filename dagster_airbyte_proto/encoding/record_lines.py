@@ -1,11 +1,14 @@
 """The record lines of a batch: the object of each row within the protocol's own frame, as one run of bytes."""
 
+import json
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dagster_airbyte_proto.encoding.json_text import TEXT, joined, literal, object_texts
+from dagster_airbyte_proto.protocols.raw_json import members
 
 
 class RecordFrame(NamedTuple):
@@ -33,6 +36,25 @@ def record_objects(batch: pa.RecordBatch, *, omits_nulls: bool = False) -> pa.Ar
 def framed_lines(objects: pa.Array, frame: RecordFrame) -> memoryview:
     """Returns the lines of records that are JSON text already."""
     return _bytes_of(joined(literal(frame.before), objects.cast(TEXT), literal(f"{frame.after}\n")))
+
+
+def without_nulls(objects: pa.Array) -> pa.Array:
+    """Returns JSON objects without those of their own members that are null. All others keep their bytes."""
+    texts = objects.cast(pa.binary())
+    may_have = pc.fill_null(pc.match_substring(texts, pattern="null"), False)
+    if not pc.any(may_have).as_py():
+        return objects
+    pairs = zip(texts.to_pylist(), may_have.to_pylist(), strict=True)
+    left = [_without_null_members(text) if is_candidate else text for text, is_candidate in pairs]
+    return pa.array(left, pa.binary()).cast(objects.type, safe=False)  # What is no UTF-8 is found out later.
+
+
+def _without_null_members(text: bytes) -> bytes:
+    parts = members(text)
+    if parts is None or b"null" not in parts.values():
+        return text
+    names = {name: json.dumps(name, ensure_ascii=False).encode("utf-8", "replace") for name in parts}
+    return b"{" + b",".join(names[name] + b":" + part for name, part in parts.items() if part != b"null") + b"}"
 
 
 def _bytes_of(texts: pa.Array) -> memoryview:

@@ -6,7 +6,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from dagster_airbyte_proto.connection.push import RowLimit
-from dagster_airbyte_proto.encoding.record_lines import RecordFrame, framed_lines, record_lines, record_objects
+from dagster_airbyte_proto.encoding.record_lines import (
+    RecordFrame,
+    framed_lines,
+    record_lines,
+    record_objects,
+    without_nulls,
+)
 from dagster_airbyte_proto.encoding.row_schema import RowSchema
 from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS
 from dagster_airbyte_proto.schema.columns import RecordForm
@@ -27,7 +33,12 @@ class RowRules(NamedTuple):
         """Returns the rows with the columns that are sent."""
         if self.form is None:
             return rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
-        sent = rows.select([self.form.record_column] if self.form.record_column else [*self.form.columns])
+        if self.form.record_column:
+            sent = rows.select([self.form.record_column])
+            if not self.omits_nulls:
+                return sent
+            return pa.RecordBatch.from_arrays([without_nulls(sent.column(0))], names=sent.schema.names)
+        sent = rows.select([*self.form.columns])
         return sent.cast(pa.schema([sent_field(self.form, field) for field in sent.schema]))
 
     def are_proved(self, rows: pa.RecordBatch, schema: RowSchema) -> bool:

@@ -117,7 +117,7 @@ def _rules(form: RecordForm, destination: RelayedTo) -> RowRules:
     target = form.target
     stream = PushedStream(target.stream, {}, target.mode, target.keys)
     schema = row_schema_of(destination.protocol, destination.operations, stream)
-    return RowRules(max_rejected=_ALL_ROWS, form=form, schema=schema)
+    return RowRules(destination.protocol.omits_nulls, _ALL_ROWS, form, schema)
 
 
 def _form_of(path: str) -> FormedRows:
