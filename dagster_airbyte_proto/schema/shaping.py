@@ -13,7 +13,7 @@ from typing import NoReturn
 import msgspec
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import FieldPath, PlannedStream, Shaping, WriteMode
+from dagster_airbyte_proto.model import DEDUPLICATING, FieldPath, PlannedStream, PushMode, Shaping, WriteMode
 from dagster_airbyte_proto.schema.columns import (
     DELETION_FIELDS,
     EXTRACTED_AT,
@@ -37,6 +37,11 @@ _EMITTED = Column(EXTRACTED_AT, (EXTRACTED_AT,), ValueType(ValueKind.TIMESTAMP))
 _HASHED = ValueType(ValueKind.STRING)
 _RESERVED = frozenset(map(case_folded, RESERVED_COLUMNS))
 _KEYED_MODES = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP, WriteMode.SOFT_DELETE))
+
+
+def merges_by_key(planned: PlannedStream) -> bool:
+    """True if a row takes the place of older ones of its key, in a table or at the destination of a relay."""
+    return planned.write in DEDUPLICATING or (planned.relay is not None and planned.relay.mode is PushMode.UPSERT)
 
 
 def named_fields(planned: PlannedStream) -> Iterator[FieldPath]:
@@ -128,14 +133,15 @@ class _Shaper:
             self._check_hashable(path)
         for path, what in self._required_fields():
             if not self._covers(path):
-                found = f"{'.'.join(path)} is {what}, and write: {self._planned.write} needs it"
+                write = self._planned.write if self._planned.relay is None else WriteMode.APPEND_DEDUP
+                found = f"{'.'.join(path)} is {what}, and write: {write} needs it"
                 self._reject(found, "Keep it, or use a write mode that needs no key.")
 
     def _required_fields(self) -> Iterator[tuple[FieldPath, str]]:
-        if self._planned.write not in _KEYED_MODES:
+        if self._planned.write not in _KEYED_MODES and not merges_by_key(self._planned):
             return
         yield from ((path, "part of the primary key") for path in self._planned.primary_key)
-        if self._planned.cursor:
+        if self._planned.cursor and self._planned.relay is None:
             yield self._planned.cursor, "the cursor"
         yield from (((name,), "the mark of deleted rows") for name in DELETION_FIELDS if name in self._fields)
 

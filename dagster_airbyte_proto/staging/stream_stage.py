@@ -72,6 +72,7 @@ class StreamStage:
         self._began_at = began_at
         self._held_since = began_at
         self._max_file_bytes = max_file_bytes
+        self._transformer: RowTransformer | None = None
         self._parser, self._transformer = self._new_parser(hash_key), self._new_transformer()
         self._marked_part: OpenPart | None = None
         self._unmarked_part: OpenPart | None = None
@@ -263,7 +264,13 @@ class StreamStage:
         planned, columns = self._stream_files.planned, self._stream_files.columns
         if not planned.transforms:
             return None
-        chain = transform_chain(planned.transforms, self._enrichers, self._transform_states, planned.id)
+        # Where columns change between rows the transforms stay: a rule remembers which values it has seen.
+        before = self._transformer
+        chain = (
+            before.chain
+            if before is not None
+            else transform_chain(planned.transforms, self._enrichers, self._transform_states, planned.id)
+        )
         return RowTransformer(planned, columns, chain)
 
     def _transformed(self, parsed: ParsedBatch) -> ParsedBatch:

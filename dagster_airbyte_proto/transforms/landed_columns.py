@@ -13,12 +13,12 @@ import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, PushMode
+from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.schema.arrow_schema import json_schema_of
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Column, Columns, RecordForm
 from dagster_airbyte_proto.schema.json_schema import stream_columns, table_columns, with_record_form
 from dagster_airbyte_proto.schema.names import case_folded
-from dagster_airbyte_proto.schema.shaping import with_layout
+from dagster_airbyte_proto.schema.shaping import merges_by_key, with_layout
 from dagster_airbyte_proto.schema.value_types import declared_properties, value_type
 from dagster_airbyte_proto.transforms.transform import RowShape, TransformChain
 from dagster_airbyte_proto.transforms.transform_choice import transform_chain
@@ -83,7 +83,7 @@ class _Landed:
         every = tuple(self._all())
         self._check_names(every)
         # A new column may be called like a column of the stream, and be none of the same values.
-        by_path = {column.path: column.name for column in every if column.name in self._shape.passed_on}
+        by_path = {column.path: column.name for column in every if self._is_passed_on(column)}
         self._check_passed_on(by_path)
         keys = tuple(by_path[path] for path in self._key_paths if path in by_path)
         return Columns(
@@ -98,6 +98,10 @@ class _Landed:
     @property
     def _key_paths(self) -> Sequence[tuple[str, ...]]:
         return [self._before[name].path for name in self._given.keys]
+
+    def _is_passed_on(self, column: Column) -> bool:
+        before = self._before.get(self._shape.passed_on.get(column.name, ""))
+        return before is not None and before.path == column.path
 
     def _all(self) -> Iterator[Column]:
         paths: set[tuple[str, ...]] = set()
@@ -131,8 +135,7 @@ class _Landed:
 
     def _check_passed_on(self, by_path: Mapping[tuple[str, ...], str]) -> None:
         planned, given = self._planned, self._given
-        is_upserted = planned.relay is not None and planned.relay.mode is PushMode.UPSERT
-        if planned.write not in DEDUPLICATING and not is_upserted:
+        if not merges_by_key(planned):
             return
         needed = [(self._before[name], "part of the primary key") for name in given.keys]
         if given.cursor_column is not None:

@@ -66,6 +66,20 @@ def test_a_row_that_no_longer_passes_leaves_a_table_with_keys(shop: OpenShop) ->
     assert place.loose_files() == []
 
 
+def test_a_mark_of_a_deleted_row_lands_though_the_query_leaves_it_out(shop: OpenShop) -> None:
+    place = shop(write="soft_delete", max_bytes=1)
+    place.more = _sql("SELECT *, upper(name) AS loud FROM input WHERE name IS NOT NULL")
+    rows = [_user(1, 1, "a"), _user(2, 1, "b"), _user(3, 1, None)]
+    deleted = {"id": 1, "at": 2, "_ab_cdc_deleted_at": "2026-01-01T00:00:00Z"}
+    properties = {**_COLUMNS, "_ab_cdc_deleted_at": {"type": ["null", "string"]}}
+    for new, dropped in (([], 1), ([deleted, _user(2, 2, None)], 1)):
+        rows += new
+        told = place.sync_of(_users(*rows, properties=properties)).streams["users"]
+        assert (told.status, told.dropped) == (SyncStatus.COMPLETE, dropped)
+    [mark] = _rows(place)
+    assert mark == {**deleted, "name": None, "loud": None}
+
+
 def test_changes_of_values_stay_with_their_rows(shop: OpenShop) -> None:
     place = shop()
     place.more = _sql("SELECT name, at, id + 1 AS next FROM input WHERE id <> 1")
@@ -153,6 +167,7 @@ def test_objects_are_json_text_for_a_query(shop: OpenShop) -> None:
         ("SELECT count(*) AS n FROM input", "append", "does more than select and filter"),
         ("SELECT name, at FROM input", "append_dedup", "id is part of the primary key"),
         ("SELECT id + 0 AS id, at FROM input", "append_dedup", "id is part of the primary key"),
+        ("SELECT name AS first, name AS id, at FROM input", "append_dedup", "id is part of the primary key"),
         ("SELECT id, name FROM input", "append_dedup", "at is the cursor"),
         ("SELECT id, name AS _airbyte_meta FROM input", "append", "two columns would be called _airbyte_meta"),
         ('SELECT id, name AS "ID" FROM input', "append", "two columns would be called ID"),

@@ -1,5 +1,6 @@
 """Transforms from the connection file to the table: its columns and rows, the counts, the streams that fail."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH, Shop
@@ -46,6 +48,18 @@ def test_a_row_that_breaks_a_rule_leaves_the_older_row_of_its_key(on_error: str,
         told = place.sync_of({"streams": {"users": _users(*rows)}}).streams["users"]
     assert (told.rejected, told.dropped) == (1, dropped)
     assert [(row["id"], row["name"]) for row in _rows(place)] == [(1, "a"), (2, "b")]
+
+
+def test_a_value_is_unique_also_where_a_tap_adds_a_column_between_rows(shop: OpenShop) -> None:
+    place = shop()
+    place.protocol = "singer"
+    place.more = {"transforms": [{"validate": [{"assert_unique": "id"}]}]}
+    rows = [{"id": number % 4, "updated_at": "2024-01-01T00:00:00Z"} for number in range(6)]
+    known = {"id": {"type": "integer"}, "updated_at": {"type": "string", "format": "date-time"}}
+    stream = {"rows": rows, "properties": known, "declared_at": [[4, {"size": {"type": "integer"}}]]}
+    told = place.sync_of({"streams": {"users": stream}, "state_every": 2}).streams["users"]
+    assert (told.status, told.rejections) == (SyncStatus.COMPLETE, {"id is not unique": 2})
+    assert [row["id"] for row in _rows(place)] == [0, 1, 2, 3]
 
 
 def test_a_transform_that_fails_takes_no_other_stream_down(shop: OpenShop) -> None:
@@ -99,6 +113,35 @@ def test_an_enrichment_makes_none_one_or_several_rows_of_each(shop: OpenShop) ->
     ids = [row["_airbyte_raw_id"] for row in place.rows("users")]
     assert len(set(ids)) == 6
     assert place.positions() == {"users": 6}
+
+
+@pytest.mark.parametrize("write", ["append", "append_dedup"])
+def test_of_several_rows_of_one_some_may_break_a_rule(write: str, shop: OpenShop) -> None:
+    place = shop(write=write)
+    place.more = {"transforms": [_geo(config={"replies": 2}), {"validate": [{"assert_unique": "id"}]}]}
+    told = place.sync_of({"streams": {"users": {"records": 3}}}).streams["users"]
+    assert (told.status, told.emitted, told.added, told.committed) == (SyncStatus.COMPLETE, 3, 3, 3)
+    assert told.rejections == {"id is not unique": 3}
+    assert [row["id"] for row in _rows(place)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "printed", "found"),
+    [
+        ("double", "NaN", "its city does not fit double"),
+        ("string", '"half a pair \\ud83d"', "its city does not fit string"),
+        ("string", '"cut', "a reply of .* bytes is no JSON: its line is cut off or broken"),
+    ],
+)
+def test_a_reply_that_no_strict_reader_takes_drops_no_row(kind: str, printed: str, found: str, shop: OpenShop) -> None:
+    place = shop(write="append_dedup")
+    for config in ({"replies_of": 0.5}, {"prints": printed}):
+        place.more = {"transforms": [_geo(columns={"city": kind}, config={"replies": 1, **config})]}
+        again = SyncRequest(refresh=True, merges=True)
+        told = place.sync_of({"streams": {"users": {"records": 2}}}, again).streams["users"]
+    assert re.search(found, "".join([*told.rejections, told.error or ""]))
+    assert (told.rejected, told.dropped) == (2, 0)
+    assert [row["id"] for row in _rows(place)] == [0, 1]
 
 
 def test_what_came_of_a_row_is_used_by_later_syncs(shop: OpenShop, tmp_path: Path) -> None:

@@ -63,9 +63,10 @@ def source_asset(metadata: Mapping[str, Any]) -> dg.AssetKey | None:
 
 
 def column_lineage(columns: Columns, upstream: dg.AssetKey) -> dg.TableColumnLineage:
-    """Each column with the field of `upstream` that it comes from, under the source's name for it. Metadata columns and
-    columns of whole records have no upstream field and are left out."""
-    derived = [] if columns.is_schemaless else columns.all
+    """Each column with the field of `upstream` that it comes from, under the source's name for it. Metadata columns,
+    columns of whole records, and new ones that a transform made have no such field and are left out."""
+    fields = {column.path for column in columns.as_parsed.all}
+    derived = [] if columns.is_schemaless else [column for column in columns.all if column.path in fields]
     return dg.TableColumnLineage(
         {column.name: [dg.TableColumnDep(asset_key=upstream, column_name=column.path[0])] for column in derived}
     )

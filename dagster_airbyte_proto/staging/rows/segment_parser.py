@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import META, Column, Columns, ValueKind
+from dagster_airbyte_proto.schema.shaping import merges_by_key
 from dagster_airbyte_proto.staging.arrow.batch_rows import batch_rows
 from dagster_airbyte_proto.staging.lines.columnar_parser import ColumnarParser
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
@@ -221,7 +222,7 @@ class SegmentParser:
     def _filtered_out_mask(self, is_wanted: pa.BooleanArray, deletions: pa.BooleanArray | None) -> pa.BooleanArray:
         """Returns a mask of the rows that the filter leaves out."""
         # Of a deleted row a source may send only the key. So the filter does not apply to rows that delete their key.
-        if deletions is None or self._planned.write not in DEDUPLICATING:
+        if deletions is None or not merges_by_key(self._planned):
             return pc.invert(is_wanted)
         return pc.invert(pc.or_(is_wanted, deletions))
 

@@ -15,9 +15,19 @@ from dagster_airbyte_proto.dagster_defs.definitions.column_schema import (
     source_asset,
     table_schema,
 )
-from dagster_airbyte_proto.model import PlannedStream, ReadMode, Shaping, Stream, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import (
+    EnrichmentSpec,
+    PlannedStream,
+    ReadMode,
+    Shaping,
+    Stream,
+    StreamId,
+    TableName,
+    WriteMode,
+)
 from dagster_airbyte_proto.schema.columns import column_type
 from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.transforms.landed_columns import landed_columns
 from tests.dagster_defs.support.saved import connection
 
 _PROPERTIES = {
@@ -138,6 +148,17 @@ def test_lineage_leads_through_new_names_and_code_versions_change_with_them() ->
 
     assert [(name, dep.column_name) for name, [dep] in lineage.items()] == [("id", "id"), ("m", "mail")]
     assert code_version(connection(), named) != code_version(connection(), plain)
+
+
+def test_a_column_that_a_transform_makes_comes_from_no_field() -> None:
+    planned = _planned({"id": {"type": "integer"}, "city": {"type": "string"}})
+    filled = EnrichmentSpec(0, (("city", "string"), ("country", "string")))
+    columns = landed_columns(msgspec.structs.replace(planned, transforms=(filled,)))
+
+    lineage = column_lineage(columns, dg.AssetKey(["crm", "users"])).deps_by_column
+
+    assert [column.name for column in columns.all] == ["id", "city", "country"]
+    assert [(name, dep.column_name) for name, [dep] in lineage.items()] == [("id", "id"), ("city", "city")]
 
 
 _CRM = dg.AssetKey(["crm", "users"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.relay.relayed_shop import RelayedShop
 
@@ -80,6 +81,50 @@ def test_a_destination_gets_enriched_rows_with_every_value(quick_folder: Path, t
     assert shop.positions() == {"users": 5}
     assert shop.store.kept_sizes("shop") == []  # What the enrichment kept has ended with its processes.
     assert shop.sync().streams["users"].emitted == 0
+
+
+def test_a_row_that_deletes_its_key_passes_what_needs_more_than_a_key(quick_folder: Path) -> None:
+    shop = enriched(quick_folder, "airbyte")
+    shop.options["transforms"].insert(0, {"validate": [{"assert_not_null": "rank"}]})
+    shop.modes = {"users": {"write": "append_dedup", "filter": "rank > 0"}}
+    offered = ranked(1, 2)
+    stream = offered["streams"]["users"]
+    deleted = {"id": 1, "_ab_cdc_deleted_at": "2026-11-27T07:00:00Z"}
+    stream["rows"].append(deleted)
+    stream["properties"]["_ab_cdc_deleted_at"] = {"type": ["null", "string"]}
+    users = shop.sync_of(offered).streams["users"]
+    assert (users.status, users.committed, users.rejections) == (SyncStatus.COMPLETE, 3, {})
+    assert shop.ids("users") == [1, 2, 1]
+    removed = shop.received("users")[-1]
+    assert {name: value for name, value in removed.items() if value is not None} == deleted
+    assert (quick_folder / "notes").read_text().split() == ["1", "2"]
+    shop.modes = {"users": {"write": "append_dedup", "select": ["id", "rank"]}}
+    with pytest.raises(ConfigError, match="_ab_cdc_deleted_at is the mark of deleted rows, and write: append_dedup"):
+        shop.sync_of(offered)
+
+
+def test_rows_of_one_key_cannot_become_several(quick_folder: Path) -> None:
+    shop = enriched(quick_folder, "airbyte", replies=2)
+    users = shop.sync_of(ranked(1, 2)).streams["users"]
+    assert users.status is SyncStatus.FAILED
+    assert "the destination has one row for each key" in str(users.error)
+    assert shop.ids("users") == []
+
+
+@pytest.mark.parametrize("select", [None, ["id", "name", "score"]])
+def test_a_syncmaven_destination_gets_no_nulls(quick_folder: Path, select: list[str] | None) -> None:
+    pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
+    shop = RelayedShop(quick_folder, target="syncmaven", max_bytes=1 << 20)
+    shop.modes = {"contacts": {"write": "append", **({"select": select} if select else {})}}
+    rows = [{"id": 1, "name": None, "score": None}, {"id": 2, "name": "null", "score": 0.5}]
+    properties = {
+        "id": {"type": "integer"},
+        "name": {"type": ["null", "string"]},
+        "score": {"type": ["null", "number"]},
+    }
+    report = shop.sync_of({"streams": {"contacts": {"rows": rows, "properties": properties}}}).streams["contacts"]
+    assert (report.committed, report.rejections) == (2, {})
+    assert shop.rows() == [{"id": 1}, rows[1]]
 
 
 def test_rows_before_those_that_an_enrichment_fails_for_are_delivered_once(quick_folder: Path) -> None:
