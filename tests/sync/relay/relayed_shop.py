@@ -52,7 +52,7 @@ class RelayedShop(Shop):
         """The records of a stream that the destination has written, in their order."""
         return [line["row"] for line in self._lines() if line.get("stream") == stream]
 
-    def rows(self) -> list[Row]:
+    def plain_rows(self) -> list[Row]:
         """The rows that a destination has written which does not say of which stream they are."""
         return [line["row"] for line in self._lines() if "row" in line]
 

@@ -23,7 +23,9 @@ from dagster_airbyte_proto.loads.plan_query import (
     PushedPartition,
 )
 from dagster_airbyte_proto.protocols.destination import JsonDialect
+from dagster_airbyte_proto.sync.push.delivered_table import DROPPED_LATER
 from dagster_airbyte_proto.tables.spark.push_plan import SparkPlanner
+from dagster_airbyte_proto.transforms.transform import DROPPED
 
 pytestmark = pytest.mark.spark
 
@@ -61,12 +63,11 @@ class _Plans:
     def place(self) -> Path:
         return self._folder / str(self._number)
 
-    def deliver(self, status: str = "delivered") -> str:
+    def deliver(self, status: str = "delivered", reason: str | None = None) -> str:
         """Takes the rows of the last plan for delivered."""
-        status_and_reason = _DELIVERED.replace("delivered", status)
-        frame = self._spark.read.parquet(str(self.place / "rows")).selectExpr(
-            "id", HASH, *status_and_reason.split(", ")
-        )
+        noted = _DELIVERED.replace("delivered", status).split(", ")
+        noted[1] = noted[1] if reason is None else f"'{reason}' AS _reason"
+        frame = self._spark.read.parquet(str(self.place / "rows")).selectExpr("id", HASH, *noted)
         frame.write.mode("overwrite").saveAsTable("delivered_rows")
         return "delivered_rows"
 
@@ -124,6 +125,20 @@ def test_a_rejected_row_is_sent_once_it_is_mended_and_removed_once_it_is_gone(pl
     rows = plans.write(_query(mended, delivered=table, sends_changed=False, finds_removed=True))
     assert {key: row[CHANGE] for key, row in rows.items()} == {1: "changed", 4: "added"}
     assert plans.removed() == [{"id": 3}]
+
+
+@pytest.mark.parametrize(
+    ("reason", "change", "gone"), [(DROPPED, "added", []), (DROPPED_LATER, "changed", [{"id": 3}])]
+)
+def test_a_row_that_a_transform_dropped_is_there_if_it_was_sent_before(
+    plans: _Plans, reason: str, change: str, gone: list[dict[str, Any]]
+) -> None:
+    plans.write(_query())
+    table = plans.deliver("rejected", reason)
+    changed = _ROWS.replace("(1, 'a', NULL,", "(1, 'b', NULL,").replace("(3, 'c'", "(4, 'c'")
+    rows = plans.write(_query(changed, delivered=table, finds_removed=True))
+    assert {key: row[CHANGE] for key, row in rows.items()} == {1: change, 4: "added"}
+    assert plans.removed() == gone
 
 
 def test_rows_that_are_gone_are_found_though_all_are_sent(plans: _Plans) -> None:
