@@ -149,6 +149,12 @@ def test_the_part_of_one_stream_is_set_in_a_state_that_all_share(place: Place) -
     place.json("state", "set", "shop", "eu.users", '{"next": 10}')
     streams = place.json("sync", file)["streams"]
     assert {name: stream["emitted"] for name, stream in streams.items()} == {"eu.users": 15, "orders": 0}
+    for name in ("eu.users", "users"):
+        place.json("state", "reset", "shop", name)
+        streams = place.json("sync", file)["streams"]
+        assert {name: stream["emitted"] for name, stream in streams.items()} == {"eu.users": 25, "orders": 0}
+    refused = place.json("state", "reset", "shop", "carts", code=2)
+    assert refused["error"]["remedy"] == "There are states of: eu.users, orders"
 
 
 def test_a_legacy_state_is_set_as_a_whole_alone(place: Place) -> None:

@@ -194,7 +194,7 @@ def reset_state(call: Call, connection: str, stream: str | None, key: tuple[str,
         raise click.UsageError("with --key, give a STREAM: kept values belong to a stream")
     target = call.known_connection_target(connection)
     store = call.store()
-    known = streams_to_reset(store, target.name)
+    known = [] if stream is None else streams_to_reset(store, target.name)
     if stream is not None and key:
         asset = Asset(target.name, _known_stream(stream, known))
         with _lease(call, store, target.name) as lease:

@@ -201,7 +201,7 @@ def _reset(name: str, keys: _Keys) -> dg.OpDefinition:
     def reset(context: dg.OpExecutionContext, config: ResetConfig) -> None:
         connector = getattr(context.resources, keys.connector)
         with failing_the_step(), _leased_engine(context, name, connector) as (engine, lease):
-            known = streams_to_reset(engine.store, name)
+            known = streams_to_reset(engine.store, name) if config.streams else ()
             streams = [_stream_named(stream, known) for stream in config.streams] or [None]
             for stream in streams:
                 _log_state_changes(context, [reset_state(engine.store, lease, stream, who=_actor(context))])

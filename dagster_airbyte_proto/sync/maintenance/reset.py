@@ -1,21 +1,21 @@
 """Resets the state of a stream, or all states of a connection, by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.sync.maintenance.stored_protocol import state_codec
 
 
 def streams_to_reset(store: DeliveryStore, connection: str) -> Sequence[StreamId | None]:
-    """Returns the streams that a reset may name; among them None for a state that all share.
+    """Returns the streams that a reset may name; among them None for a state that all share and that has no parts.
 
     A stream whose first push has only begun has a plan and may have kept values, and no state.
     """
     kept = [each.asset for each in store.kept_sizes(connection)]
     return [
-        *(each.state.stream for each in store.states(connection)),
+        *(stream for each in store.states(connection) for stream in _streams_of(store, connection, each.state)),
         *store.deliveries(connection),
         *(asset.stream for asset in kept if asset.stream is not None and not asset.partition),
     ]
@@ -33,3 +33,16 @@ def reset_state(store: StateStore, lease: Lease, stream: StreamId | None, *, who
             if rest is not None:
                 return store.change_state(lease, stream, None, who=who, shared=rest)
     return store.change_state(lease, stream, None, who=who)
+
+
+def _streams_of(store: StateStore, connection: str, state: State) -> Iterator[StreamId | None]:
+    """Yields the stream of a state, or those that have a part in it; None for a shared state without parts."""
+    if state.stream is not None:
+        yield state.stream
+        return
+    codec = state_codec(store, connection)
+    named: Collection[StreamId] | None = codec.parts(state)
+    if named is None:
+        # Of Airbyte's GLOBAL state the streams have a part each, which is no position without the rest of it.
+        named = codec.streams_sharing_position(state, (), ())
+    yield from [None] if named is None else sorted(named, key=str)
