@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.model import MergeMode, PlannedStream, TableName, WriteMode
+from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
 from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -102,3 +103,17 @@ def test_deletes_by_key_need_a_table_that_began_without_partitions(lake: _Lake) 
         lake.land(planned, "load-2", [row(1, version=1)])
     assert planned.table == TableName("shop", "theirs")
     assert json.loads(msgspec.json.encode(part))["files"][0]["partition"] in ([0], [1])
+
+
+@pytest.mark.parametrize("partition_by", [["n"], ["on"], ["country"], ["day(at)", "country"]])
+def test_a_partitioned_table_is_taken_back_and_undone_loads_stay_out(lake: _Lake, partition_by: list[str]) -> None:
+    planned = parted(f"taken_back_{partition_by[0][:3]}", partition_by)
+    rewinder, table = rewinder_of(lake.tables), f"lake.{planned.table}"
+    lake.land(planned, "load-1", [row(number) for number in range(5)])
+    first = rewinder.past(planned.table).current
+    undone = lake.land(planned, "load-2", [row(number, version=1) for number in range(3, 8)])
+    assert rewinder.rewind(planned.table, first, seen=rewinder.past(planned.table), version=1)
+    assert lake.query(f"select id, n from {table}") == lake.query(f"select id, n from {table} version as of {first}")
+    assert lake.tables.commit("load-2", undone).was_there
+    assert lake.query(f"select count(*) from {table}") == [(5,)]
+    assert care_of(lake.tables).facts(planned.table).partitioned_by == ", ".join(partition_by)

@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema
+from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.columns import null_array
 from dagster_airbyte_proto.schema.replacement import field_ids
@@ -164,15 +165,16 @@ class IcebergRewinder:
         return bool(table.currentSnapshot() and ancestors.isAncestorOf(table, snapshot_id))
 
     def _barrier_files(self, name: TableName, table: Any, log: TableLog) -> list[Any]:
-        """Writes a barrier file for each slice that ever had a row.
+        """Writes a barrier file for each slice that ever had a row. A table without slices gets one, in any of its
+        partitions: a load conflicts with rows in each of them.
 
-        Each has one row, because a file without rows would conflict with no change.
+        Each file has one row, because a file without rows would conflict with no change.
         """
         fields = [pa.field(field.name, field.type) for field in arrow_schema(log.columns)]
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table([null_array(1, field.type) for field in fields], pa.schema(fields)), sink)
         content = sink.getvalue().to_pybytes()
-        if log.slice_column is None:
+        if log.slice_column != SLICE_COLUMN:
             return [self._barrier_file(table, content)]
         slices = f"select distinct partition.{quoted(log.slice_column)} from {self._qualified(name)}.all_data_files"  # noqa: S608 - quoted
         return [self._barrier_file(table, content, value) for [value] in query(self._session, slices).rows]
@@ -188,7 +190,8 @@ class IcebergRewinder:
         described = iceberg.DataFiles.builder(table.spec()).withPath(path).withFormat("PARQUET")
         if table.spec().isPartitioned():
             values = iceberg.PartitionData(table.spec().partitionType())
-            values.set(0, slice_value)
+            if slice_value is not None:
+                values.set(0, slice_value)
             described.withPartition(values)
         return described.withRecordCount(1).withFileSizeInBytes(len(content)).build()
 

@@ -49,7 +49,7 @@ class IcebergFacts:
                 snapshots=len(log.snapshots),
                 last_load=landed.summary[LOAD_ID] if landed else None,
                 last_load_at=_moment(landed.timestamp_ms) if landed else None,
-                partitioned_by=log.slice_column,
+                partitioned_by=", ".join(map(str, log.partitioning)) or None,
                 slices=self._count(f"{self._qualified(name)}.partitions") if log.is_partitioned else 0,
                 columns=tuple(self._session.table(self._qualified(name)).dtypes),
             )
