@@ -61,6 +61,20 @@ def test_a_parquet_table_has_one_name_which_is_its_path_where_no_catalog_takes_i
     assert not folder.parent.exists()
 
 
+def test_a_table_that_its_stream_has_left_may_be_gone(place: Place) -> None:
+    shop = place.connect(USERS, streams={"users": {"write": "append"}})
+    place.json("sync", shop)
+    place.connect(USERS, streams={"users": {"write": "append", "rename": "people"}})
+    place.json("sync", shop, "--refresh")
+    warehouse = place.folder / ".airbyte-proto" / "warehouse" / "shop"
+    shutil.rmtree(warehouse / "users")
+    shown = place.run("table", "show", "shop")
+    assert "shop.people (folder): 25 rows" in shown.out
+    assert "note: there is no table shop.users any more: it was dropped or renamed" in shown.err
+    shutil.rmtree(warehouse / "people")
+    assert "there is no such table" in place.json("table", "history", "shop", code=1)["error"]["message"]
+
+
 def test_the_history_of_a_folder_table_names_loads_and_runs(place: Place) -> None:
     shop = place.connect(USERS, streams={"users": {"write": "overwrite"}})
     runs = [place.json("sync", shop)["run_id"] for _ in range(2)]

@@ -39,6 +39,7 @@ class _OpenTables(NamedTuple):
 
 @contextmanager
 def _open_tables(call: Call, names: Sequence[str]) -> Iterator[_OpenTables]:
+    from dagster_airbyte_proto.sync.maintenance.care import tables_there
     from dagster_airbyte_proto.tables.formats import care_of
 
     with call.engine() as engine:
@@ -46,7 +47,10 @@ def _open_tables(call: Call, names: Sequence[str]) -> Iterator[_OpenTables]:
         known = [_of_connection(call, engine, name) for name in names]
         care = care_of(engine.tables)
         every = [] if all(known) else [*care.names()]
-        found = [tables or [_table(name, every, engine)] for name, tables in zip(names, known, strict=True)]
+        found = [
+            tables_there(engine.tables, tables, _note) if tables else [_table(name, every, engine)]
+            for name, tables in zip(names, known, strict=True)
+        ]
         yield _OpenTables(engine, care, list(dict.fromkeys(each for tables in found for each in tables)))
 
 
@@ -208,6 +212,10 @@ def _of_connection(call: Call, engine: "Engine", named: str) -> "list[TableName]
             remedy="Sync it first. Is --home right?",
         )
     return found
+
+
+def _note(text: str) -> None:
+    click.echo(f"note: {text}", err=True)
 
 
 def _table(named: str, every: "Sequence[TableName]", engine: "Engine") -> "TableName":

@@ -39,7 +39,7 @@ from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.sync.commit_listener import CommitListener
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
-from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, tables_of
+from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, tables_of, tables_there
 from dagster_airbyte_proto.sync.maintenance.reset import reset_state, streams_to_reset
 from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back, version_before_newest_run
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
@@ -216,9 +216,7 @@ def _rollback(name: str, keys: _Keys) -> dg.OpDefinition:
         with failing_the_step():
             tables = _tables(context, keys, name) if config.tables else None
             with _leased_engine(context, name, connector, tables) as (engine, lease):
-                version = config.version
-                if version is None:
-                    version = version_before_newest_run(engine.store, name)
+                version = version_before_newest_run(engine.store, name) if config.version is None else config.version
                 context.log.info(f"rolling back to version {version}")
                 if config.tables:
                     done = roll_back(engine, lease, version, who=_actor(context))
@@ -279,7 +277,8 @@ def _care(name: str, keys: _Keys) -> dg.OpDefinition:
                 orphan_seconds=config.orphans_after_days * _DAY_SECONDS,
             )
             table_care, errors = care_of(engine.tables), []
-            for table in _chosen_tables(tables_of(engine.store, name), config.tables):
+            names = tables_there(engine.tables, tables_of(engine.store, name), context.log.info)
+            for table in _chosen_tables(names, config.tables):
                 done = care_for_table(engine.store, table_care, table, options)
                 context.log.info(_care_text(done))
                 errors += [done.error] if done.error else []

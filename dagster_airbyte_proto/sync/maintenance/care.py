@@ -14,7 +14,7 @@ is taken, so syncs go on meanwhile.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoadStatus, Logged
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles, TableCare, TableHistory
+from dagster_airbyte_proto.tables.writer import TableWriter
 
 KEEP_SECONDS = 7 * 86400.0
 ORPHAN_SECONDS = 3 * 86400.0
@@ -56,8 +57,28 @@ class CareOptions(NamedTuple):
 
 
 def tables_of(store: DeliveryStore, connection: str) -> list[TableName]:
-    """The names of the tables that loads of the connection went into, sorted."""
-    return sorted({part.table for entry in store.loads(connection, limit=NO_LIMIT) for part in entry.load.parts})
+    """The names of the tables that loads of the connection went into, sorted. The records of a relay are in none."""
+    parts = (part for entry in store.loads(connection, limit=NO_LIMIT) for part in entry.load.parts)
+    return sorted({part.table for part in parts if not part.is_relayed})
+
+
+def tables_there(tables: TableWriter, names: Sequence[TableName], notify: Callable[[str], None]) -> list[TableName]:
+    """The tables without those that are gone, of which it notifies: people drop the table that a stream has left for
+    another. If all are gone, all are returned: their care says so."""
+    found = []
+    for name in names:
+        if _is_gone(tables, name):
+            notify(f"there is no table {name} any more: it was dropped or renamed")
+        else:
+            found.append(name)
+    return found or [*names]
+
+
+def _is_gone(tables: TableWriter, name: TableName) -> bool:
+    try:
+        return tables.witness(name, "") is None
+    except ProtoError:  # Perhaps it is there and cannot be read. Its care says why.
+        return False
 
 
 def care_for_table(store: DeliveryStore, care: TableCare, name: TableName, options: CareOptions) -> CareResult:
