@@ -349,9 +349,12 @@ class StateStore(Protocol):
         """
         ...
 
-    def rollback(self, lease: Lease, version: int, *, who: str) -> Sequence[StateChange]:
+    def rollback(
+        self, lease: Lease, version: int, *, who: str, landed: Mapping[StreamId, LandedTable | None] | None = None
+    ) -> Sequence[StateChange]:
         """Sets all states of the connection, in every partition, to those of `version`. Returns the changes. Raises
-        ConfigError when there is no such version, and while a load is announced."""
+        ConfigError when there is no such version, and while a load is announced. `landed` are the streams whose tables
+        go back too, with the last load that each had then."""
         ...
 
     def stored_config(self, connection: str, owner: ConfigOwner = ConfigOwner.CONNECTOR) -> StoredConfig | None:

@@ -61,18 +61,37 @@ class TableHistory(NamedTuple):
 
 
 class PastRewind(NamedTuple):
-    """An earlier rewind of a table, at a version of its connection's states. `snapshot_id` is the snapshot it made."""
+    """An earlier rewind of a table, at a version of its connection's states. `snapshot_id` is the snapshot it made,
+    `target` the one that it went to, None for no rows."""
 
     version: int
     snapshot_id: str
+    target: str | None
+
+
+class ShownSnapshot(NamedTuple):
+    """A snapshot that readers saw, and the connection whose load it is; None for that of another program."""
+
+    snapshot_id: str
+    connection: str | None
 
 
 class TablePast(NamedTuple):
-    """A table's current snapshot, the snapshots to which it can be rewound (oldest first), and its earlier rewinds."""
+    """A table's current snapshot, the snapshots to which it can be rewound (oldest first), and its earlier rewinds.
+
+    `shown` are the snapshots that readers saw, oldest first. It is empty where the log does not tell all of them.
+    """
 
     current: str | None
     snapshots: tuple[str, ...]
     rewinds: tuple[PastRewind, ...]
+    shown: tuple[ShownSnapshot, ...] = ()
+
+    def snapshot_before(self, connection: str) -> str | None:
+        """The snapshot that readers saw before the first load of a connection: rows of others are in it. None if there
+        was none, or if nobody knows."""
+        first = next((number for number, each in enumerate(self.shown) if each.connection == connection), 0)
+        return self.shown[first - 1].snapshot_id if first else None
 
 
 class TableRewinder(Protocol):

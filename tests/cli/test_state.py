@@ -1,6 +1,7 @@
 """State by hand, and the loads log."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,18 @@ def test_streams_with_a_namespace_go_by_their_full_name_or_their_bare_one(place:
     assert states(place) == {"eu.users": {"next": 1}}
     place.json("state", "set", "shop", "orders", '{"next": 1}', "--namespace", "eu")
     assert set(states(place)) == {"eu.users", "eu.orders"}
+
+
+def test_the_states_of_a_relay_are_rolled_back_and_no_table(place: Place) -> None:
+    launch = {"kind": "local", "command": [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]}
+    config = {"path": str(place.folder / "out.jsonl")}
+    to = {"connector": {"protocol": "airbyte", "launch": launch}, "config": config}
+    place.json("sync", place.connect(USERS, streams={"users": {"write": "append"}}, to=to))
+    assert states(place) == {"users": {"next": 25}}
+    done = place.json("state", "rollback", "shop", "--to", "0", "--tables")
+    assert (states(place), done["tables"]) == ({}, [])
+    refused = place.json("table", "compact", "shop", code=2)
+    assert "no load of it has been committed to a table" in refused["error"]["message"]
 
 
 def test_state_list_shows_every_connection(synced: Place) -> None:

@@ -166,10 +166,16 @@ def _record_tables(tx: Connection, ended: LoggedLoad, states: Collection[StateKe
             continue  # Records that are sent again belong to loads before: no state covers them anew.
         key = StateKey(part.stream, partition)
         is_covered = key in states or (StateKey(None, partition) in states and not part.read_whole)
-        values = {"table_id": part.table_id, "load_id": ended.load.load_id, "write_mode": part.write.value}
-        at = {"connection": ended.load.connection, **key_columns(key)}
         forget_tables(tx, ended.load.connection, [key])
-        tx.execute(insert(landed_tables).values(**at, **values, is_covered=int(is_covered)))
+        table = LandedTable(part.table_id, ended.load.load_id, part.write, is_covered)
+        remember_table(tx, ended.load.connection, key, table)
+
+
+def remember_table(tx: Connection, connection: str, key: StateKey, table: LandedTable) -> None:
+    """Records the last load of a stream, of which nothing is recorded."""
+    values = {"table_id": table.table_id, "load_id": table.load_id, "write_mode": table.write.value}
+    at = {"connection": connection, **key_columns(key)}
+    tx.execute(insert(landed_tables).values(**at, **values, is_covered=int(table.is_covered)))
 
 
 def forget_tables(tx: Connection, connection: str, keys: Collection[StateKey]) -> None:

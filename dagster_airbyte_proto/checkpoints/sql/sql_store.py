@@ -28,15 +28,14 @@ from dagster_airbyte_proto.checkpoints.sql import runs as sql_runs
 from dagster_airbyte_proto.checkpoints.sql.database import Clock, Database
 from dagster_airbyte_proto.checkpoints.sql.deliveries import DeliveryReader, RejectionKeeper
 from dagster_airbyte_proto.checkpoints.sql.kept_values import EnrichedRowKeeper, KeptValueReader
+from dagster_airbyte_proto.checkpoints.sql.rollback import roll_back
 from dagster_airbyte_proto.checkpoints.sql.schema import connections
 from dagster_airbyte_proto.checkpoints.sql.states import (
     ChangeNote,
     StateKey,
-    check_version,
     current_states,
     fold_history,
     move_states,
-    past_states,
     state_changes,
 )
 from dagster_airbyte_proto.checkpoints.store import (
@@ -293,23 +292,12 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
                 sql_kept_values.drop(tx, lease.connection, [key], moved[0].version)
             return next(change for change in moved if StateKey(change.stream, partition) in changes)
 
-    def rollback(self, lease: Lease, version: int, *, who: str) -> Sequence[StateChange]:
-        doing = f"rolling back the state of connection {lease.connection}"
+    def rollback(
+        self, lease: Lease, version: int, *, who: str, landed: Mapping[StreamId, LandedTable | None] | None = None
+    ) -> Sequence[StateChange]:
         with self._fenced(lease) as tx:
-            sql_loads.check_none_announced(tx, lease.connection, doing)
-            check_version(tx, lease.connection, version, doing)
-            past = past_states(tx, lease.connection, version)
-            stored = current_states(tx, lease.connection, None)
-            now = {StateKey(one.state.stream, one.partition): one.state for one in stored}
-            changes = {key: past.get(key) for key in {**past, **now} if past.get(key) != now.get(key)}
-            touched = {key.stream for key in sql_kept_values.touched_since(tx, lease.connection, version)}
             note = ChangeNote(who, "rollback", lease.run_id, self._database.now(tx))
-            sql_generations.end_resumable(tx, lease.connection)
-            sql_loads.forget_tables(tx, lease.connection, list(changes))
-            sql_deliveries.forget(tx, lease.connection, [key.stream for key in changes])
-            sql_deliveries.forget_idempotent(tx, lease.connection, touched)
-            moved = move_states(tx, lease.connection, changes, note)
-            return [*moved, *sql_kept_values.roll_back(tx, lease.connection, version, moved, note)]
+            return roll_back(tx, lease.connection, version, landed or {}, note)
 
     def stored_config(self, connection: str, owner: ConfigOwner = ConfigOwner.CONNECTOR) -> StoredConfig | None:
         with self._database.read() as tx:

@@ -269,7 +269,8 @@ def rollback(call: Call, connection: str, version: int, *, with_tables: bool) ->
     store = call.store()
     with _lease(call, store, target.name) as lease:
         changes = store.rollback(lease, version, who=user_name())
-    return state_change_answer(target, store, changes)
+    answer = state_change_answer(target, store, changes)
+    return answer if changes else answer._replace(parts=(_nothing_changed(target, version),))
 
 
 def _roll_back_with_tables(call: Call, target: Target, version: int) -> Answer:
@@ -278,6 +279,8 @@ def _roll_back_with_tables(call: Call, target: Target, version: int) -> Answer:
     with call.engine() as engine, _lease(call, engine.store, target.name) as lease:
         done = roll_back(engine, lease, version, who=user_name())
     answer = state_change_answer(target, call.store(), done.changes)
+    if not done.changes and not done.tables:
+        answer = answer._replace(parts=(_nothing_changed(target, version),))
     tables = [
         {"table": str(each.table), "snapshot_id": each.snapshot_id, "has_moved": each.has_moved} for each in done.tables
     ]
@@ -285,7 +288,11 @@ def _roll_back_with_tables(call: Call, target: Target, version: int) -> Answer:
         (str(each.table), each.snapshot_id or "(nothing)", "" if each.has_moved else "unchanged")
         for each in done.tables
     ]
-    return Answer({**answer.value, "tables": tables}, (*answer.parts, Grid(_REWOUND, rows)))
+    return Answer({**answer.value, "tables": tables}, (*answer.parts, *([Grid(_REWOUND, rows)] if rows else [])))
+
+
+def _nothing_changed(target: Target, version: int) -> str:
+    return f"nothing to take back: {target.name} is as it was at version {version}"
 
 
 @contextmanager

@@ -7,23 +7,26 @@
   lease meanwhile must not undo rows of the run that took over.
 - A table goes back to what it was just before the next version was made. Loads since then that moved no state, such as
   a full refresh, are undone too.
+- With the states, the store's memory of what the tables hold (`commit/table_witness.py`) becomes that of the version.
+  Without it a stream that is appended by now would be read again on top of the rows of a full refresh, and one that has
+  another table by now would go on in that one, which lacks the rows before its state.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from itertools import accumulate, dropwhile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
-from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, Lease, LoadStatus, LoggedLoad, StateChange, StateStore
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, Lease, StateChange, StateStore
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.model import State, StreamId, TableName
+from dagster_airbyte_proto.sync.maintenance.landed_loads import PastLoad, VersionTimes, landed_loads
+from dagster_airbyte_proto.tables.care import PastRewind, TablePast
 from dagster_airbyte_proto.tables.formats import rewinder_of
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
-    from dagster_airbyte_proto.tables.care import TablePast, TableRewinder
+    from dagster_airbyte_proto.tables.care import TableRewinder
 
 
 class RolledBackTable(NamedTuple):
@@ -42,54 +45,71 @@ class Rollback(NamedTuple):
     tables: tuple[RolledBackTable, ...]
 
 
-class _LandedLoad(NamedTuple):
-    """The snapshot of one load in one table, and the version of the states once it had landed."""
+class _TableAt(NamedTuple):
+    """A table, the loads that landed in it, and the last load or rollback that it had had at a version. `past` is None
+    for a table that is gone."""
 
-    version: int
-    snapshot_id: str
+    name: TableName
+    landed: Sequence[PastLoad]
+    past: TablePast | None
+    last: PastLoad | PastRewind | None
 
+    @property
+    def snapshot_id(self) -> str | None:
+        """The snapshot that it had: before the first load that of others, None if it had no rows."""
+        if self.last is not None:
+            return self.last.snapshot_id
+        return None if self.past is None else self.past.snapshot_before(self.landed[0].entry.load.connection)
 
-class VersionTimes:
-    """The times at which the versions of a connection's states were made.
+    @property
+    def rewinds(self) -> Sequence[PastRewind]:
+        return () if self.past is None else self.past.rewinds
 
-    A load that moves states ends at the very time of its version: of several that were made then, the first. Among the
-    other times, a version counts as made no earlier than those before it: the clock may have been set back between two.
-    """
+    def has_changed_since(self, version: int) -> bool:
+        return max([self.landed[-1].version, *(each.version for each in self.rewinds)]) > version
 
-    def __init__(self, store: StateStore, connection: str) -> None:
-        changes = sorted({(change.version, change.changed_at) for change in store.history(connection, limit=NO_LIMIT)})
-        self._made_at = {made_at: version for version, made_at in reversed(changes)}
-        self._versions = [version for version, _ in changes]
-        self._times = list(accumulate((made_at for _, made_at in changes), max))
+    @property
+    def is_back(self) -> bool:
+        """True if the last change of the table was a rollback to that place."""
+        last = self.rewinds[-1] if self.rewinds else None
+        return last is not None and last.target == self.snapshot_id and last.version > self.landed[-1].version
 
-    def at(self, when: datetime | None) -> int:
-        """The version of the states at a time; 0 before the first."""
-        if when is None:
-            return 0
-        if when in self._made_at:
-            return self._made_at[when]
-        number = bisect_right(self._times, when)
-        return self._versions[number - 1] if number else 0
+    @property
+    def load(self) -> PastLoad | None:
+        """The load that was the table's newest then. None if it had none, or if that is not known."""
+        loads = {each.snapshot_id: each for each in self.landed if each.changes_table and each.snapshot_id is not None}
+        rewinds = {each.snapshot_id: each for each in self.rewinds}
+        found = self.last
+        while found is not None:
+            snapshot_id = found.target if isinstance(found, PastRewind) else found.snapshot_id
+            if snapshot_id in loads:
+                return loads[snapshot_id]
+            found = None if snapshot_id is None else rewinds.get(snapshot_id)
+        return None
 
 
 def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Rollback:
     """Rolls back the states of the connection to a version, and its tables with them. Durable on return, and
     repeatable.
 
-    Raises ConfigError before anything has moved: for an unknown version, while a load is announced, for a table whose
-    snapshot has expired, for tables without snapshots. When a TableError is raised, the states and some of the tables
-    may have moved.
+    Raises ConfigError before anything has moved: for an unknown version, while a load is announced, for a table that is
+    gone or whose snapshot has expired, for tables without snapshots. When a TableError is raised, the states have
+    moved, and so have all tables that do not refuse.
     """
-    store, tables = engine.store, rewinder_of(engine.tables)
-    targets = list(_tables_to_move(store, lease.connection, version, tables))
-    changes = store.rollback(lease, version, who=who)
-    newest = store.history(lease.connection, limit=1)
-    newest_version = newest[0].version if newest else 0
-    moved = [
-        RolledBackTable(name, snapshot_id, tables.rewind(name, snapshot_id, seen=seen, version=newest_version))
-        for name, seen, snapshot_id in targets
-    ]
-    return Rollback(tuple(changes), tuple(moved))
+    store, versions = engine.store, VersionTimes(engine.store, lease.connection)
+    landed = landed_loads(store, lease.connection, versions)
+    if not landed:  # Such as those of a relay. No table need be opened, nor have snapshots.
+        return Rollback(tuple(store.rollback(lease, version, who=who)), ())
+    rewinder = rewinder_of(engine.tables)
+    tables = [_table_at(engine, rewinder, name, loads, version) for name, loads in landed.items()]
+    changed = [each for each in tables if each.has_changed_since(version)]
+    for each in changed:
+        _check_snapshot(each, f"rolling back connection {lease.connection} to version {version}")
+    moving = [(each, each.past) for each in changed if each.past is not None]
+    streams = {load.part.stream for each, _ in moving if not each.is_back for load in each.landed}
+    changes = store.rollback(lease, version, who=who, landed=_memory(tables, streams, versions, version))
+    newest = changes or store.history(lease.connection, limit=1)
+    return Rollback(tuple(changes), tuple(_rewound(rewinder, moving, newest[0].version if newest else 0)))
 
 
 def version_before_newest_run(store: StateStore, connection: str) -> int:
@@ -123,49 +143,71 @@ def _states_at(changes: Sequence[StateChange], version: int) -> Mapping[tuple[St
     return {key: state for key, state in past.items() if state is not None}
 
 
-def _tables_to_move(
-    store: StateStore, connection: str, version: int, tables: "TableRewinder"
-) -> Iterator[tuple[TableName, "TablePast", str | None]]:
-    """The tables that have changed since the version: each with its past, and the snapshot that it goes back to."""
-    for name, landed in _landed(store, connection).items():
-        past = tables.past(name)
-        if max([landed[-1].version, *(each.version for each in past.rewinds)]) <= version:
-            continue
-        snapshot_id = _snapshot_at(landed, past, version)
-        if snapshot_id is not None and snapshot_id not in past.snapshots:
-            raise ConfigError(
-                f"rolling back connection {connection} to version {version}",
-                f"table {name} no longer has snapshot {snapshot_id}, which it had then: it has expired",
-                remedy="Roll back the state alone, or refresh the stream.",
-            )
-        yield name, past, snapshot_id
+def _table_at(
+    engine: "Engine", rewinder: "TableRewinder", name: TableName, landed: Sequence[PastLoad], version: int
+) -> _TableAt:
+    is_there = engine.tables.witness(name, landed[-1].entry.load.connection) is not None
+    past = rewinder.past(name) if is_there else None
+    return _TableAt(name, landed, past, _last_at(landed, past, version))
 
 
-def _snapshot_at(landed: Sequence[_LandedLoad], past: "TablePast", version: int) -> str | None:
-    """The snapshot of the table at the version: that of its last load by then, or of a later rollback."""
+def _last_at(landed: Sequence[PastLoad], past: TablePast | None, version: int) -> PastLoad | PastRewind | None:
+    """The last load of a table at a version, or the last rollback if that is newer."""
     load = next((each for each in reversed(landed) if each.version <= version), None)
-    rewinding = next((each for each in reversed(past.rewinds) if each.version <= version), None)
-    if load is None or rewinding is None:
-        last = load or rewinding
-        return last.snapshot_id if last else None
+    rewinds = () if past is None else past.rewinds
+    rewinding = next((each for each in reversed(rewinds) if each.version <= version), None)
+    if past is None or load is None or rewinding is None:
+        return load or rewinding
     place = {snapshot_id: number for number, snapshot_id in enumerate(past.snapshots)}
-    both = ((each.version, place.get(each.snapshot_id, -1), each.snapshot_id) for each in (load, rewinding))
-    return max(both)[2]
+    load_is_newer = (load.version, place.get(load.snapshot_id or "", -1)) > (
+        rewinding.version,
+        place.get(rewinding.snapshot_id, -1),
+    )
+    return load if load_is_newer else rewinding
 
 
-def _landed(store: StateStore, connection: str) -> Mapping[TableName, list[_LandedLoad]]:
-    """The loads that landed in each table of the connection, oldest first."""
-    versions = VersionTimes(store, connection)
-    found: dict[TableName, list[_LandedLoad]] = {}
-    for entry in _done(store.loads(connection, limit=NO_LIMIT)):
-        snapshots = {committed.stream: committed.snapshot_id for committed in entry.committed}
-        for part in entry.load.parts:
-            # Readers never saw a load that stayed on a branch.
-            if part.is_shown and (snapshot_id := snapshots.get(part.stream)):
-                landed = _LandedLoad(versions.at(entry.ended_at), snapshot_id)
-                found.setdefault(part.table, []).append(landed)
+def _check_snapshot(table: _TableAt, doing: str) -> None:
+    """Raises ConfigError if a table cannot go back to what it had."""
+    if table.last is None or (table.past is not None and table.snapshot_id in table.past.snapshots):
+        return
+    if table.past is None:
+        found = f"table {table.name} is gone, and had rows then: it was dropped or renamed"
+    elif table.snapshot_id is None:
+        found = f"somebody said what landed in table {table.name}, so that nobody knows the snapshot which it had then"
+    else:
+        found = f"table {table.name} no longer has snapshot {table.snapshot_id}, which it had then: it has expired"
+    raise ConfigError(doing, found, remedy="Roll back the state alone, or refresh the stream.")
+
+
+def _memory(
+    tables: Sequence[_TableAt], streams: Collection[StreamId], versions: VersionTimes, version: int
+) -> Mapping[StreamId, LandedTable | None]:
+    """The last load of each of these streams at the version. None if there was none, or if a person changed the state
+    after it."""
+    newest: dict[StreamId, PastLoad] = {}
+    for load in (each.load for each in tables):
+        if load is not None and load.part.stream in streams and not load.entry.partition:
+            other = newest.get(load.part.stream)
+            if other is None or other.entry.order < load.entry.order:
+                newest[load.part.stream] = load
+    found: dict[StreamId, LandedTable | None] = dict.fromkeys(streams)
+    for stream, load in newest.items():
+        if not versions.were_changed_by_hand(stream, load.version, version):
+            found[stream] = load.memory
     return found
 
 
-def _done(loads: Sequence[LoggedLoad]) -> Iterator[LoggedLoad]:
-    return (entry for entry in reversed(loads) if entry.status is LoadStatus.DONE)
+def _rewound(
+    rewinder: "TableRewinder", moving: Sequence[tuple[_TableAt, TablePast]], version: int
+) -> Iterator[RolledBackTable]:
+    """Takes the tables back. A table that refuses keeps no other one from it: their states have moved."""
+    errors: list[TableError | CommitUnknown] = []
+    for table, seen in moving:
+        try:
+            has_moved = rewinder.rewind(table.name, table.snapshot_id, seen=seen, version=version)
+        except (TableError, CommitUnknown) as error:
+            errors.append(error)
+        else:
+            yield RolledBackTable(table.name, table.snapshot_id, has_moved)
+    if errors:
+        raise errors[0]

@@ -11,7 +11,7 @@ from dagster_airbyte_proto.checkpoints.store import LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.maintenance.care import known_loads
-from dagster_airbyte_proto.sync.maintenance.rollback import VersionTimes
+from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes
 from dagster_airbyte_proto.tables.care import SnapshotChange, TableCare, TableHistory
 from dagster_airbyte_proto.tables.formats import rewinder_of
 
@@ -62,8 +62,8 @@ def state_version_at(store: StateStore, history: TableHistory, snapshot_id: str)
     versions = VersionTimes(store, connection)
     order = [each.load_id or "" for each in history.changes if each.rewound_at is None and each.load_id in loads]
     later = [loads[each] for each in order[order.index(load_id) + 1 :]]
-    version = versions.at(landed.ended_at)
-    is_shared = any(versions.at(each.ended_at) == version for each in later)
+    version = versions.of(landed)
+    is_shared = any(versions.of(each) == version for each in later)
     return None if is_shared else StateVersion(connection, version)
 
 

@@ -27,6 +27,7 @@ OLDEST_KEPT = "airbyte-proto.kept-from"
 CONNECTION = "airbyte-proto.connection"
 HIGH_WATER_MARK = "airbyte-proto.newest"
 REWOUND_TO = "airbyte-proto.rewound-to"
+NOTHING = "nothing"
 TABLE_ROWS = "airbyte-proto.table-rows"
 REWOUND_AT = "airbyte-proto.rewound-at-version"
 
@@ -200,7 +201,8 @@ def read_commit(storage: fs.FileSystem, folder: str, version: int) -> Commit | N
 
 
 class NewestLoad(NamedTuple):
-    """The last load of a connection in a log, None where the newest commits have none; and whether all were read."""
+    """The last load of a connection in a log, None where the newest commits have none; and whether all were read, back
+    to where the table had no rows."""
 
     load_id: str | None
     is_whole: bool
@@ -216,6 +218,8 @@ def newest_load(log: tuple[fs.FileSystem, str], version: int, connection: str) -
             break
         if commit.user_metadata.get(CONNECTION) == connection:
             return NewestLoad(commit.user_metadata.get(LOAD_ID), is_whole=False)
+        if commit.user_metadata.get(REWOUND_TO) == NOTHING:
+            return NewestLoad(None, is_whole=True)
         if (before := commit.version_before) is None:
             break
         version = before

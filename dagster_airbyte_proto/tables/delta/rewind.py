@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.care import PastRewind, TablePast
+from dagster_airbyte_proto.tables.care import PastRewind, ShownSnapshot, TablePast
 from dagster_airbyte_proto.tables.delta.actions import contains_columns, metadata_with_columns, read_metadata
 from dagster_airbyte_proto.tables.delta.history import (
+    CONNECTION,
+    NOTHING,
     REWOUND_AT,
     REWOUND_TO,
     TABLE_ROWS,
@@ -33,9 +35,8 @@ from dagster_airbyte_proto.tables.delta.jvm import (
     set_user_metadata,
 )
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of
-
-_NOTHING = "nothing"
 
 
 class DeltaRewinder:
@@ -47,10 +48,12 @@ class DeltaRewinder:
     def past(self, name: TableName) -> TablePast:
         found = self._commits(name, f"reading the log of table {name}")
         rewindings = {
-            int(each.user_metadata[REWOUND_AT]): str(each.version) for each in found if REWOUND_AT in each.user_metadata
+            int(each.user_metadata[REWOUND_AT]): _past_rewind(each)
+            for each in found
+            if REWOUND_AT in each.user_metadata
         }
         ids = tuple(str(each.version) for each in found)
-        return TablePast(ids[-1], ids, tuple(PastRewind(version, at) for version, at in sorted(rewindings.items())))
+        return TablePast(ids[-1], ids, tuple(rewindings[version] for version in sorted(rewindings)), _shown(found))
 
     def rewind(self, name: TableName, snapshot_id: str | None, *, seen: TablePast, version: int) -> bool:
         doing = f"taking table {name} back to {f'snapshot {snapshot_id}' if snapshot_id else 'nothing'}"
@@ -65,7 +68,7 @@ class DeltaRewinder:
                 difference = _difference(java, snapshot, snapshot_id)
                 self._check_files(doing, name, difference.restored)
                 set_user_metadata(
-                    session, {REWOUND_TO: snapshot_id or _NOTHING, REWOUND_AT: str(version), **_table_rows(difference)}
+                    session, {REWOUND_TO: snapshot_id or NOTHING, REWOUND_AT: str(version), **_table_rows(difference)}
                 )
                 try:
                     java.restore(
@@ -137,13 +140,28 @@ def _table_rows(difference: _Difference) -> dict[str, str]:
     return {} if None in counts else {TABLE_ROWS: str(sum(count or 0 for count in counts))}
 
 
+def _shown(found: Sequence[Commit]) -> tuple[ShownSnapshot, ...]:
+    shown = [each for each in found if each.changes_rows]
+    # Loads of older releases do not say whose they are.
+    if found[0].version or any(
+        LOAD_ID in each.user_metadata and CONNECTION not in each.user_metadata for each in shown
+    ):
+        return ()
+    return tuple(ShownSnapshot(str(each.version), each.user_metadata.get(CONNECTION)) for each in shown)
+
+
+def _past_rewind(commit: Commit) -> PastRewind:
+    target = commit.user_metadata.get(REWOUND_TO, NOTHING)
+    return PastRewind(int(commit.user_metadata[REWOUND_AT]), str(commit.version), None if target == NOTHING else target)
+
+
 def _shows(found: Sequence[Commit], snapshot_id: str | None) -> bool:
     """Returns whether readers see the rows of that version already.
 
     Compactions on top of it change no row. Where no commit back to the first has changed rows, the table never had any.
     """
     for commit in reversed(found):
-        if str(commit.version) == snapshot_id or commit.user_metadata.get(REWOUND_TO) == (snapshot_id or _NOTHING):
+        if str(commit.version) == snapshot_id or commit.user_metadata.get(REWOUND_TO) == (snapshot_id or NOTHING):
             return True
         if commit.changes_rows:
             return False

@@ -24,6 +24,8 @@ from dagster_airbyte_proto.tables.sql_names import text_literal
 
 COMPACTION = "airbyte-proto.compaction"
 REWOUND_AT = "airbyte-proto.rewound-at-version"
+REWOUND_TO = "airbyte-proto.rewound-to"
+NOTHING = "nothing"
 CONNECTION = "airbyte-proto.connection"
 HIGH_WATER_MARK = "airbyte-proto.newest"
 
@@ -248,12 +250,18 @@ class History:
     """
 
     def __init__(
-        self, current: Snapshot | None, loads: dict[str, Snapshot], expired_before_ms: int, changed: Snapshot | None
+        self,
+        current: Snapshot | None,
+        loads: dict[str, Snapshot],
+        expired_before_ms: int,
+        changed: Snapshot | None,
+        emptied: frozenset[str] | None = None,
     ) -> None:
         self.current = current
         self.expired_before_ms = expired_before_ms
         self._loads = loads
         self._changed = changed
+        self._emptied = emptied  # The loads whose rows a rollback to nothing has removed.
 
     @classmethod
     def from_log(cls, log: TableLog, branch: str | None = None) -> "History":
@@ -263,7 +271,9 @@ class History:
         loads = {load: snapshot for snapshot in reversed(ancestors) if (load := snapshot.load_id)}
         is_whole = not ancestors or ancestors[-1].parent_snapshot_id is None
         changed = next((snapshot for snapshot in ancestors if snapshot.changes_rows), None)
-        return cls(ancestors[0] if ancestors else None, loads, 0 if is_whole else ancestors[-1].timestamp_ms, changed)
+        emptied = _before_emptying(ancestors)
+        expired_before_ms = 0 if is_whole else ancestors[-1].timestamp_ms
+        return cls(ancestors[0] if ancestors else None, loads, expired_before_ms, changed, emptied)
 
     @property
     def may_have_rows(self) -> bool:
@@ -280,16 +290,34 @@ class History:
         return self._loads.get(load_id)
 
     def newest_load(self, connection: str) -> str | None:
-        """Returns the last load of a connection that the log still has; None if there is none."""
-        own = (each for each in reversed(self._loads.values()) if each.summary.get(CONNECTION) == connection)
-        return next((each.load_id for each in own), None)
+        """Returns the last load of a connection that the log still has; None if there is none, or none since the table
+        was taken back to nothing."""
+        gone = self._emptied or ()
+        own = (load for load, each in reversed(self._loads.items()) if each.summary.get(CONNECTION) == connection)
+        return next((load for load in own if load not in gone), None)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the log reaches back to the first change of the table, or to where it had no rows."""
+        return self._emptied is not None or not self.expired_before_ms
 
     def after(self, snapshot: Snapshot) -> "History":
         """Returns the history with `snapshot`, a child of the current one, as its last snapshot."""
         load_id = snapshot.load_id
         loads = {**self._loads, load_id: snapshot} if load_id else self._loads
         changed = snapshot if snapshot.changes_rows else self._changed
-        return History(snapshot, loads, self.expired_before_ms, changed)
+        return History(snapshot, loads, self.expired_before_ms, changed, self._emptied)
+
+
+def _before_emptying(ancestors: Sequence[Snapshot]) -> frozenset[str] | None:
+    """Returns the loads from before the last rollback to nothing; None if there was none. The newest ancestor is first.
+
+    Their snapshots stay ancestors of the current one: such a rollback deletes the rows.
+    """
+    for number, each in enumerate(ancestors):
+        if each.summary.get(REWOUND_TO) == NOTHING:
+            return frozenset(load for older in ancestors[number:] if (load := older.load_id))
+    return None
 
 
 def lineage(log: TableLog, snapshot_id: int | None) -> Iterator[Snapshot]:

@@ -143,8 +143,7 @@ class IcebergTables:
             if table is None:
                 return None
             history = table.refresh()
-            is_whole = not history.expired_before_ms
-            return Witness(table.log.table_uuid, history.newest_load(connection), is_whole)
+            return Witness(table.log.table_uuid, history.newest_load(connection), history.is_whole)
 
     def branches(self, name: TableName) -> Mapping[str, str]:
         with self._table_errors(f"looking at the branches of table {self._qualified(name)}"):
@@ -306,13 +305,18 @@ class IcebergTables:
 
     def _table_if_exists(self, name: TableName) -> JavaTable | None:
         """Returns the table; None if it does not exist."""
+        is_kept = name in self._tables
         try:
             table = self._table(name)
             table.metadata()
         except CALL_ERRORS as error:
-            if failure_of(error) is not Failure.MISSING_TABLE:
+            if failure_of(error) is Failure.MISSING_TABLE:
+                return None
+            if not is_kept:
                 raise
-            return None
+            # The handle of a table in a folder that was dropped since finds its folder empty, and does not say why.
+            self._tables.pop(name, None)
+            return self._table_if_exists(name)
         return table
 
     def _iceberg(self) -> JavaIceberg:

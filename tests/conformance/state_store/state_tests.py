@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
-from dagster_airbyte_proto.model import State, StateScope, StreamId
+from dagster_airbyte_proto.model import State, StateScope, StreamId, WriteMode
 from tests.conformance.state_store.fixtures import (
     ORDERS,
     USERS,
@@ -128,6 +128,22 @@ class StateTests(StoreFixtures):
         self.promoted(store, lease, load_of("a", stream_state(USERS, "u")))
         assert store.rollback(lease, 1, who="ann") == []
         assert len(store.history("shop")) == 1
+
+    def test_a_rollback_of_tables_is_a_version_of_its_own_and_what_they_hold_is_known(
+        self, store: StateStore, lease: Lease
+    ) -> None:
+        for name in ("a", "b"):
+            self.promoted(store, lease, load_of(name, stream_state(USERS, "same"), paths=(name,)))
+        assert store.landed_tables("shop")[USERS].load_id == "b"
+        first = LandedTable("table", "a", WriteMode.APPEND_DEDUP, is_covered=True)
+        changes = store.rollback(lease, 1, who="ann", landed={USERS: first})
+        assert [(one.version, one.state, one.why) for one in changes] == [(3, stream_state(USERS, "same"), "rollback")]
+        assert store.landed_tables("shop") == {USERS: first}
+        store.rollback(lease, 0, who="ann", landed={USERS: first})
+        assert store.landed_tables("shop") == {}
+        uncovered = first._replace(is_covered=False)
+        store.rollback(lease, 0, who="ann", landed={USERS: uncovered})
+        assert (store.landed_tables("shop"), self.current_states(store)) == ({USERS: uncovered}, [])
 
     @pytest.mark.parametrize("version", [-1, 2])
     def test_a_rollback_to_an_unknown_version_is_refused(self, store: StateStore, lease: Lease, version: int) -> None:

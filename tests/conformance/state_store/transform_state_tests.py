@@ -12,7 +12,7 @@ from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.checkpoints.transform_states import stored_transform_states
 from dagster_airbyte_proto.loads.load import BranchPosition, Load, TransformState
 from dagster_airbyte_proto.model import State, StateScope, WriteMode
-from dagster_airbyte_proto.sync.maintenance.rollback import VersionTimes
+from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes
 from tests.conformance.state_store.fixtures import (
     USERS,
     HandClock,
@@ -53,7 +53,7 @@ class TransformStateTests(StoreFixtures):
         first, second = reversed(keeper.loads("shop"))
         times = VersionTimes(keeper, "shop")
         versions = [each.version for each in keeper.history("shop") if each.stream is None]
-        assert [times.at(second.ended_at), times.at(first.ended_at)] == versions
+        assert [times.of(second), times.of(first)] == versions
         assert {each.version for each in keeper.history("shop")} == set(versions)
         keeper.rollback(lease, versions[1], who="ann")
         assert (self.current_states(keeper), self.count(keeper)) == ([shared_state("[3]", scope)], 3)

@@ -12,7 +12,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.checkpoints.store import Lease, StateChange
+from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateChange
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.load import Load
@@ -29,7 +29,7 @@ from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.testing.fake_source import command
-from tests.sync.shop import EVERYTHING
+from tests.sync.shop import EVERYTHING, REFRESH
 
 pytestmark = pytest.mark.spark
 
@@ -44,13 +44,21 @@ class Lake:
         uncared = {"compact_after": CompactAfter(delete_files=0, small_files=0)}
         self.engine = Engine(Settings.load(folder / "home").model_copy(update=uncared), tables=self.tables)
         (folder / "home").mkdir()
+        self.more: dict[str, Any] = {}
         self._folder = folder
         self._session = session
 
     def sync(
         self, streams: Mapping[str, Any], write: Mapping[str, Any], wanted: SyncRequest = EVERYTHING
     ) -> SyncReport:
-        """`write` has the write mode of each stream, or all its options."""
+        report = self.attempt(streams, write, wanted)
+        assert report.status is SyncStatus.COMPLETE, report
+        return report
+
+    def attempt(
+        self, streams: Mapping[str, Any], write: Mapping[str, Any], wanted: SyncRequest = EVERYTHING
+    ) -> SyncReport:
+        """`write` has the write mode of each stream, or all its options. `more` has more keys of the connection."""
         scenario = self._folder / "scenario.json"
         scenario.write_text(json.dumps({"streams": streams, "state_every": 5}))
         written = {
@@ -59,12 +67,11 @@ class Lake:
             "config": {"scenario": str(scenario)},
             "streams": {name: {"write": said} if isinstance(said, str) else said for name, said in write.items()},
             "load": {"max_bytes": 1},
+            **self.more,
         }
         file = self._folder / "shop.yaml"
         file.write_text(yaml.safe_dump(written))
-        report = sync_connection(self.engine, Connection.from_file(file), wanted)
-        assert report.status is SyncStatus.COMPLETE, report
-        return report
+        return sync_connection(self.engine, Connection.from_file(file), wanted)
 
     def users(self, records: int, write: str = "append") -> SyncReport:
         return self.sync({"users": {"records": records}}, {"users": write})
@@ -169,6 +176,78 @@ def test_a_stream_without_state_is_rolled_back_with_the_others(lake: Lake) -> No
     assert (lake.ids("users"), lake.ids("orders")) == (list(range(5)), list(range(3)))
 
 
+def test_a_refresh_that_ended_at_the_same_state_is_undone_and_done_again(lake: Lake) -> None:
+    """The state is the same before and after, and the table is not."""
+    lake.users(10)
+    first = lake.version
+    lake.sync({"users": {"records": 10}}, {"users": "append"}, REFRESH)
+    second = lake.version
+    lake.roll_back(first)
+    assert lake.users(12).streams["users"].emitted == 2
+    assert lake.ids("users") == list(range(12))
+    lake.roll_back(second)
+    assert (lake.ids("users"), lake.position()) == (list(range(10)), 10)
+    lake.users(12)
+    assert lake.ids("users") == list(range(12))
+
+
+def test_rows_of_a_full_refresh_that_is_back_are_not_read_again_on_top_of_it(lake: Lake) -> None:
+    streams = {"users": {"records": 5}, "orders": {"records": 3}}
+    appended = {"users": "append", "orders": {"read": "incremental", "write": "append"}}
+    lake.sync(streams, {"users": "append", "orders": "overwrite"})
+    version = lake.version
+    lake.sync(streams, appended, REFRESH)
+    lake.roll_back(version)
+    refused = lake.attempt(streams, appended).streams["orders"]
+    assert "moved no state, so the connector sends its rows again" in str(refused.error)
+    assert lake.ids("orders") == list(range(3))
+    lake.sync(streams, appended, REFRESH)
+    assert lake.ids("orders") == list(range(3))
+
+
+def test_a_state_that_is_back_goes_on_in_its_own_table_alone(lake: Lake) -> None:
+    streams, renamed = {"users": {"records": 5}}, {"users": {"write": "append", "rename": "people"}}
+    lake.sync(streams, {"users": "append"})
+    version = lake.version
+    lake.sync(streams, renamed, REFRESH)
+    lake.roll_back(version)
+    streams = {"users": {"records": 8}}
+    refused = lake.attempt(streams, renamed).streams["users"]
+    assert "it is not the table that the state was made with" in str(refused.error)
+    lake.sync(streams, {"users": "append"})
+    assert (lake.ids("users"), lake.ids("people")) == (list(range(8)), [])
+
+
+def test_a_table_that_is_gone_prevents_no_rollback_that_leaves_it_as_it_was(lake: Lake, spark: SparkSession) -> None:
+    renamed = {"users": {"write": "append", "rename": "people"}}
+    lake.users(5)
+    first = lake.version
+    lake.sync({"users": {"records": 5}}, renamed, REFRESH)
+    second = lake.version
+    lake.sync({"users": {"records": 8}}, renamed)
+    query(spark, f"drop table lake.{lake.name}.users")
+    lake.roll_back(second)
+    assert (lake.ids("people"), lake.position()) == (list(range(5)), 5)
+    lake.sync({"users": {"records": 8}}, renamed)
+    assert lake.ids("people") == list(range(8))
+    lake.roll_back(first)
+    assert lake.ids("people") == []
+    assert "there is no such table" in str(
+        lake.attempt({"users": {"records": 8}}, {"users": "append"}).streams["users"].error
+    )
+
+
+def test_another_connection_of_a_table_notices_that_its_rows_were_undone(lake: Lake) -> None:
+    lake.users(10)
+    lake.more = {"name": f"{lake.name}_other", "destination": {"namespace": lake.name}}
+    lake.users(3)
+    lake.more = {}
+    lake.roll_back(0)
+    lake.more = {"name": f"{lake.name}_other", "destination": {"namespace": lake.name}}
+    refused = lake.attempt({"users": {"records": 4}}, {"users": "append"}).streams["users"]
+    assert "it was set back to before load" in str(refused.error)
+
+
 def test_a_rollback_to_the_current_version_changes_nothing(lake: Lake) -> None:
     lake.users(10)
     assert lake.roll_back(lake.version) == Rollback((), ())
@@ -183,8 +262,9 @@ def test_a_rollback_that_died_between_state_and_table_is_completed_by_a_repetiti
         lake.engine.store.rollback(lease, version, who="ada")
     assert (len(lake.ids("users")), lake.position()) == (20, 10)
     done = lake.roll_back(version)
-    assert (done.changes, [each.has_moved for each in done.tables]) == ((), [True])
-    assert [each.has_moved for each in lake.roll_back(version).tables] == [False]
+    assert ([each.why for each in done.changes], [each.has_moved for each in done.tables]) == (["rollback"], [True])
+    again = lake.roll_back(version)
+    assert (again.changes, [each.has_moved for each in again.tables]) == ((), [False])
     lake.users(20)
     assert lake.ids("users") == list(range(20))
 
@@ -219,8 +299,10 @@ class SleepyStore(SqlStore):
         super().__init__(url)
         self._meanwhile = meanwhile
 
-    def rollback(self, lease: Lease, version: int, *, who: str) -> Sequence[StateChange]:
-        changes = super().rollback(lease, version, who=who)
+    def rollback(
+        self, lease: Lease, version: int, *, who: str, landed: Mapping[StreamId, LandedTable | None] | None = None
+    ) -> Sequence[StateChange]:
+        changes = super().rollback(lease, version, who=who, landed=landed)
         self.release(lease)
         self._meanwhile()
         return changes
@@ -236,3 +318,32 @@ def test_a_rollback_that_slept_through_its_lease_undoes_nothing_of_the_next_run(
         roll_back(sleepy, lease, version, who="ada")
     assert lake.position() == 30
     assert set(lake.ids("users")) == set(range(30))
+
+
+def test_a_table_that_refuses_keeps_no_other_one_from_going_back(lake: Lake) -> None:
+    write = {"orders": "append", "users": "append"}
+    lake.sync({"orders": {"records": 3}, "users": {"records": 5}}, write)
+    version = lake.version
+    streams = {"orders": {"records": 6}, "users": {"records": 8}}
+    lake.sync(streams, write)
+    settings = lake.engine.settings
+    orders = SyncRequest(only=["orders"])
+    sleepy = Engine(
+        settings, store=SleepyStore(settings.state_url, lambda: lake.sync(streams, write, orders)), tables=lake.tables
+    )
+    with lake.lease() as lease, pytest.raises(TableError, match=r"orders.* has changed since"):
+        roll_back(sleepy, lease, version, who="ada")
+    assert lake.ids("users") == list(range(5))
+    lake.sync(streams, write)
+    assert lake.ids("users") == list(range(8))
+
+
+def test_rows_that_a_table_had_before_the_first_load_stay(lake: Lake, spark: SparkSession) -> None:
+    spark.sql(f"create namespace lake.{lake.name}")
+    spark.range(100, 103).writeTo(f"lake.{lake.name}.users").using("iceberg").create()
+    lake.users(5)
+    for _ in range(2):
+        lake.roll_back(0)
+        assert lake.ids("users") == [100, 101, 102]
+        lake.users(5)
+        assert lake.ids("users") == [*range(5), 100, 101, 102]

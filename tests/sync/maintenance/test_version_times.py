@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.sync.maintenance.rollback import VersionTimes
+from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes
 from tests.conformance.state_store.fixtures import USERS, HandClock, committed_users, load_of, stream_state
 
 
@@ -17,4 +17,25 @@ def test_a_load_belongs_to_the_version_that_it_made_also_after_the_clock_was_set
         store.announce(lease, load)
         store.promote(lease, load, load.states, [committed_users()])
     versions = VersionTimes(store, "shop")
-    assert {each.load.load_id: versions.at(each.ended_at) for each in store.loads("shop")} == {"a": 1, "b": 2, "c": 3}
+    assert {each.load.load_id: versions.of(each) for each in store.loads("shop")} == {"a": 1, "b": 2, "c": 3}
+
+
+def test_a_load_without_a_state_belongs_to_the_version_before_it_or_to_the_first_one_of_its_run(tmp_path: Path) -> None:
+    clock = HandClock()
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db", clock=clock)
+    lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+    for name, run_id, has_state in (
+        ("a", "1", True),
+        ("b", "2", False),
+        ("c", "2", True),
+        ("d", "2", False),
+        ("e", "3", False),
+    ):
+        clock.advance(1)
+        load = load_of(name, *([stream_state(USERS, name)] if has_state else []), run_id=run_id)
+        store.announce(lease, load)
+        store.promote(lease, load, load.states, [committed_users()])
+    versions = VersionTimes(store, "shop")
+    assert {each.load.load_id: versions.of(each) for each in store.loads("shop")} == {
+        "a": 1, "b": 2, "c": 2, "d": 2, "e": 2
+    }  # fmt: skip

@@ -11,7 +11,7 @@ from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName, WriteMode
-from dagster_airbyte_proto.tables.care import TableRewinder
+from dagster_airbyte_proto.tables.care import PastRewind, TableRewinder
 from dagster_airbyte_proto.tables.formats import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
@@ -141,8 +141,7 @@ def test_the_past_tells_the_snapshots_and_where_it_was_taken_back(
     rewind(rewinder, target.name, first, version=5)
     past = rewinder.past(target.name)
     assert past.snapshots[:2] == (first, second)
-    [rewinding] = past.rewinds
-    assert rewinding == (5, past.snapshots[-1])
+    assert past.rewinds == (PastRewind(5, past.snapshots[-1], first),)
 
 
 def test_a_compacted_table_still_stands_at_its_snapshot(

@@ -33,16 +33,23 @@ from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.columns import null_array
 from dagster_airbyte_proto.schema.replacement import field_ids
-from dagster_airbyte_proto.tables.care import PastRewind, TablePast
+from dagster_airbyte_proto.tables.care import PastRewind, ShownSnapshot, TablePast
 from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.iceberg.handle import OpenedTable, alone, open_table, table_errors
-from dagster_airbyte_proto.tables.iceberg.log import REWOUND_AT, Snapshot, TableLog, lineage
+from dagster_airbyte_proto.tables.iceberg.log import (
+    CONNECTION,
+    NOTHING,
+    REWOUND_AT,
+    REWOUND_TO,
+    FullTableLog,
+    Snapshot,
+    TableLog,
+    lineage,
+)
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted
 
-REWOUND_TO = "airbyte-proto.rewound-to"
-_NOTHING = "nothing"
 _BRANCH = "airbyte-proto-rewinding"
 _ATTEMPTS = 8
 
@@ -60,17 +67,17 @@ class IcebergRewinder:
         # The snapshots of a rewind that was refused, or whose process died, stay in the log until they expire.
         shown = {each.snapshot_id for each in log.snapshot_log}
         rewound = [each for each in log.snapshots if REWOUND_AT in each.summary and each.snapshot_id in shown]
-        rewinds = {int(each.summary[REWOUND_AT]): str(each.snapshot_id) for each in rewound}
+        rewinds = {int(each.summary[REWOUND_AT]): _past_rewind(each) for each in rewound}
         ids = tuple(str(each.snapshot_id) for each in log.snapshots)
         current = str(log.current_snapshot_id) if _current(log) else None
-        return TablePast(current, ids, tuple(PastRewind(version, at) for version, at in sorted(rewinds.items())))
+        return TablePast(current, ids, tuple(rewinds[version] for version in sorted(rewinds)), _shown(log))
 
     def rewind(self, name: TableName, snapshot_id: str | None, *, seen: TablePast, version: int) -> bool:
         doing = f"taking table {name} back to {f'snapshot {snapshot_id}' if snapshot_id else 'nothing'}"
         table, log = self._read(name, doing)
         if _already_shows(log, snapshot_id):
             return False
-        labels = {REWOUND_TO: snapshot_id or _NOTHING, REWOUND_AT: str(version)}
+        labels = {REWOUND_TO: snapshot_id or NOTHING, REWOUND_AT: str(version)}
         try:
             schema_id = None
             if snapshot_id is None:
@@ -199,10 +206,27 @@ class IcebergRewinder:
         return qualified(self._catalog, name)
 
 
+def _shown(log: FullTableLog) -> tuple[ShownSnapshot, ...]:
+    by_id = {each.snapshot_id: each for each in log.snapshots}
+    shown = [by_id[each.snapshot_id] for each in log.snapshot_log if each.snapshot_id in by_id]
+    is_whole = bool(shown) and shown[0].parent_snapshot_id is None
+    # Loads of older releases do not say whose they are.
+    if not is_whole or any(each.load_id and not {CONNECTION, REWOUND_AT} & each.summary.keys() for each in shown):
+        return ()
+    return tuple(ShownSnapshot(str(each.snapshot_id), each.summary.get(CONNECTION)) for each in shown)
+
+
+def _past_rewind(snapshot: Snapshot) -> PastRewind:
+    target = snapshot.summary.get(REWOUND_TO, NOTHING)
+    return PastRewind(
+        int(snapshot.summary[REWOUND_AT]), str(snapshot.snapshot_id), None if target == NOTHING else target
+    )
+
+
 def _already_shows(log: TableLog, snapshot_id: str | None) -> bool:
     """True if readers see the rows of that snapshot already. Compactions on top of it do not change the rows."""
     for snapshot in lineage(log, log.current_snapshot_id):
-        if str(snapshot.snapshot_id) == snapshot_id or snapshot.summary.get(REWOUND_TO) == (snapshot_id or _NOTHING):
+        if str(snapshot.snapshot_id) == snapshot_id or snapshot.summary.get(REWOUND_TO) == (snapshot_id or NOTHING):
             return True
         if snapshot.summary.get("operation") != "replace":
             return False

@@ -162,7 +162,7 @@ class RemoteIcebergTables:
                 if failure_of(error) is not Failure.MISSING_TABLE:
                     raise
                 return None
-            return Witness(table.log.table_uuid, history.newest_load(connection), not history.expired_before_ms)
+            return Witness(table.log.table_uuid, history.newest_load(connection), history.is_whole)
 
     def prepare_for_frame(self, name: TableName, frame: DataFrame, slice_column: str | None) -> TableTarget:
         """Prepares the table for a frame that Spark will write. The slice column is one of the frame's own columns."""

@@ -1,0 +1,56 @@
+"""SQL of a rollback: the states of a connection, and what the store keeps with them, as they were at a version.
+
+The caller has begun the transaction and checked the fence.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection
+
+from dagster_airbyte_proto.checkpoints.sql import deliveries, generations, kept_values, loads
+from dagster_airbyte_proto.checkpoints.sql.states import (
+    ChangeNote,
+    StateKey,
+    check_version,
+    current_states,
+    move_states,
+    past_states,
+)
+from dagster_airbyte_proto.checkpoints.store import LandedTable, StateChange
+from dagster_airbyte_proto.model import StreamId
+
+
+def roll_back(
+    tx: Connection,
+    connection: str,
+    version: int,
+    landed: Mapping[StreamId, LandedTable | None],
+    note: ChangeNote,
+) -> Sequence[StateChange]:
+    """Sets the states to those of the version. The states of the `landed` streams get a version also if they stay: a
+    table that goes back needs one that no load has."""
+    doing = f"rolling back the state of connection {connection}"
+    loads.check_none_announced(tx, connection, doing)
+    check_version(tx, connection, version, doing)
+    past = past_states(tx, connection, version)
+    now = {StateKey(one.state.stream, one.partition): one.state for one in current_states(tx, connection, None)}
+    differing = {key: past.get(key) for key in {**past, **now} if past.get(key) != now.get(key)}
+    staying = {key: state for key, state in past.items() if state is not None and _goes_with(key, landed)}
+    changes = staying | differing
+    touched = {key.stream for key in kept_values.touched_since(tx, connection, version)}
+    generations.end_resumable(tx, connection)
+    loads.forget_tables(tx, connection, [*differing, *map(StateKey, landed)])
+    for stream, table in landed.items():
+        has_state = past.get(StateKey(stream)) is not None or past.get(StateKey(None)) is not None
+        # A person has reset the state since a load that it covered: nothing depends on that load any more.
+        if table is not None and (has_state or not table.is_covered):
+            loads.remember_table(tx, connection, StateKey(stream), table)
+    deliveries.forget(tx, connection, [key.stream for key in changes])
+    deliveries.forget_idempotent(tx, connection, touched)
+    moved = move_states(tx, connection, changes, note)
+    return [*moved, *kept_values.roll_back(tx, connection, version, moved, note)]
+
+
+def _goes_with(key: StateKey, landed: Mapping[StreamId, LandedTable | None]) -> bool:
+    """True for the state of one of these streams, and for one that streams share."""
+    return key.stream in landed if key.stream is not None else bool(landed)

@@ -1,0 +1,90 @@
+"""The loads that landed in the tables of a connection, and the versions of its states to which they belong."""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import NamedTuple
+
+from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, LoadStatus, LoggedLoad, StateStore
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.model import REPLACING, StreamId, TableName
+
+_BY_HAND = frozenset(("set", "reset"))
+
+
+class PastLoad(NamedTuple):
+    """A load in one table. `snapshot_id` is None where only a person said that it landed."""
+
+    version: int
+    snapshot_id: str | None
+    entry: LoggedLoad
+    part: StagedRows
+
+    @property
+    def changes_table(self) -> bool:
+        """False for a load that had nothing to add: its snapshot is that of the change before it."""
+        return bool(self.part.files) or self.part.write in REPLACING
+
+    @property
+    def memory(self) -> LandedTable:
+        """The load as the store remembers the last one of a stream."""
+        is_covered = any(
+            state.stream == self.part.stream or (state.stream is None and not self.part.read_whole)
+            for state in self.entry.load.states
+        )
+        return LandedTable(self.part.table_id, self.entry.load.load_id, self.part.write, is_covered)
+
+
+class VersionTimes:
+    """The times at which the versions of a connection's states were made, and the runs that made them.
+
+    A load that moves states ends at the very time of its version: of several that were made then, the first. Among the
+    other times, a version counts as made no earlier than those before it: the clock may have been set back between two.
+
+    A load that moves no state belongs to the version before it. But what a run lands before its first version, such as
+    a full refresh by a process of its own, belongs to that one: so a rollback to the version before a run undoes all
+    of the run.
+    """
+
+    def __init__(self, store: StateStore, connection: str) -> None:
+        self._history = store.history(connection, limit=NO_LIMIT)
+        changes = sorted({(change.version, change.changed_at, change.run_id) for change in self._history})
+        self._made_at = {made_at: version for version, made_at, _ in reversed(changes)}
+        self._versions = [(version, run_id) for version, _, run_id in changes]
+        self._times = list(accumulate((made_at for _, made_at, _ in changes), max))
+
+    def of(self, entry: LoggedLoad) -> int:
+        """The version of the states to which a load belongs; 0 before the first."""
+        if entry.ended_at is None:
+            return 0
+        if entry.ended_at in self._made_at:
+            return self._made_at[entry.ended_at]
+        number, run_id = bisect_right(self._times, entry.ended_at), entry.load.run_id
+        before, before_by = self._versions[number - 1] if number else (0, "")
+        after, after_by = self._versions[number] if number < len(self._versions) else (0, "")
+        return after if after_by == run_id != before_by else before
+
+    def were_changed_by_hand(self, stream: StreamId, since: int, until: int) -> bool:
+        """True if a person set or reset the stream's state after one version, and up to another."""
+        return any(
+            since < change.version <= until and change.why in _BY_HAND and change.stream in (stream, None)
+            for change in self._history
+        )
+
+
+def landed_loads(store: StateStore, connection: str, versions: VersionTimes) -> Mapping[TableName, list[PastLoad]]:
+    """The loads that landed in each table of the connection, oldest first."""
+    found: dict[TableName, list[PastLoad]] = {}
+    for entry in reversed(store.loads(connection, limit=NO_LIMIT)):
+        if entry.status is not LoadStatus.DONE:
+            continue
+        said = entry.load.parts if entry.ending is LoadEnding.RESOLVED_AS_LANDED else ()
+        snapshots: dict[StreamId, str | None] = dict.fromkeys(part.stream for part in said)
+        snapshots |= {each.stream: each.snapshot_id for each in entry.committed}
+        for part in entry.load.parts:
+            # Readers never saw a load that stayed on a branch. The rows of a relay are in no table of ours.
+            if part.is_shown and not part.is_relayed and snapshots.get(part.stream, "") != "":
+                landed = PastLoad(versions.of(entry), snapshots[part.stream], entry, part)
+                found.setdefault(part.table, []).append(landed)
+    return found
