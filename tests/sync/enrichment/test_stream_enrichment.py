@@ -110,3 +110,11 @@ def test_a_run_that_is_cancelled_waits_no_longer(opened: Opened) -> None:
 def test_one_that_logs_for_ever_is_ended(opened: Opened) -> None:
     with pytest.raises(TransformError, match="it hangs"):
         ConnectorEnricher(opened(chatters=4), SPEC).enrich(numbered(1, 4))
+
+
+def test_the_secrets_of_processes_that_ended_long_ago_cost_nothing(opened: Opened) -> None:
+    connector = opened()
+    connector.mask_more(["of the config"])
+    for number in range(100):  # A mask is made anew for each process: its work must not grow with them.
+        connector.mask_of_process(f"secret {number:03}")
+    assert connector.mask.text("of the config, secret 000, secret 099") == "***, secret 000, ***"
