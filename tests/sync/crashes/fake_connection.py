@@ -39,6 +39,7 @@ class FakeConnection:
     format = FOLDER_FORMAT
     protocol = "airbyte"
     more: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    lease_wait_seconds = 0.0
 
     def __init__(self, folder: Path, *, write: str = "append", read: str = "incremental", max_bytes: int = 1) -> None:
         self.home = folder / "home"
@@ -171,6 +172,8 @@ class ExecutorConnection(FakeConnection):
     """A connection whose connector runs on an executor."""
 
     more = {"run_on": "executors"}  # noqa: RUF012 - never changed
+    lease_wait_seconds = 60.0
+    """A task outlives its driver until it hears of that, and has the lease meanwhile."""
 
 
 class ParquetConnection(FakeConnection):

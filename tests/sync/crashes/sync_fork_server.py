@@ -2,6 +2,7 @@
 
 import json
 import resource
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +14,7 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.sync.run_options import RunOptions
 from tests.support.fork_server import ForkServer, Kill, arm, serve
 from tests.sync.crashes.fake_connection import FakeConnection
 
@@ -55,6 +57,7 @@ class SyncForkServer(ForkServer):
             "until": str(until) if until else None,
             "points": str(connection.points_file),
             "report": str(connection.report_file),
+            "lease_wait_seconds": connection.lease_wait_seconds,
             "request": {"refresh": refresh, "retries_rejected": retries_rejected},
         }
         return self.fork(order)
@@ -69,7 +72,9 @@ def carry_out(order: dict[str, Any]) -> int:
     home = Path(order["home"])
     try:
         with Engine(Settings.load(home, home / "settings.yaml")) as engine:
-            report = sync_connection(engine, Connection.from_file(order["connection"]), SyncRequest(**order["request"]))
+            options = RunOptions(threading.Event(), lease_wait_seconds=order["lease_wait_seconds"])
+            request = SyncRequest(**order["request"])
+            report = sync_connection(engine, Connection.from_file(order["connection"]), request, options)
     except ProtoError as error:
         Path(order["report"]).write_text(json.dumps({"error": f"{type(error).__name__}: {error}"}))
         return 2
