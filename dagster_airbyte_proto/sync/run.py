@@ -26,6 +26,9 @@ def sync_connection(
     engine: Engine, connection: Connection, request: SyncRequest = _EVERYTHING, options: RunOptions | None = None
 ) -> SyncReport:
     """Runs one sync and returns its report. Raises ProtoError for what goes wrong before the connector runs."""
+    on_executor = (connection.run_on or engine.settings.run_on) == "executors" and connection.to is None
+    if on_executor:
+        engine.check_has_jvm(f"syncing connection {connection.name} on an executor", "tasks on executors")
     if connection.to is None:
         engine.check_session()
     options = options or RunOptions(threading.Event())
@@ -39,11 +42,10 @@ def sync_connection(
     ):
         measured = options._replace(progress_listener=telemetry.following(options.progress_listener), run_id=run_id)
         sync_options = SyncOptions(measured, log, telemetry)
-        if (connection.run_on or engine.settings.run_on) == "executors" and connection.to is None:
+        if on_executor:
             # TLS and the like, which other syncs do without.
             from dagster_airbyte_proto.sync.cluster.cluster_sync import sync_on_executor
 
-            engine.check_has_jvm(f"syncing connection {connection.name} on an executor", "tasks on executors")
             finished = sync_on_executor(engine, connection, request, sync_options)
         else:
             finished = sync_leased(engine, connection, request, sync_options)
