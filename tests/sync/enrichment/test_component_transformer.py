@@ -213,6 +213,7 @@ def test_streams_in_turns_have_few_processes(component: Component) -> None:
 
 
 def test_an_error_of_a_process_that_made_room_is_of_its_own_stream(component: Component) -> None:
+    before = _children()
     transformer = component.transformer("pass twice 1")
     exchanges = [_exchange(transformer) for _ in range(MAX_PROCESSES + 1)]
     for exchange in exchanges:
@@ -220,6 +221,9 @@ def test_an_error_of_a_process_that_made_room_is_of_its_own_stream(component: Co
     for step in (lambda: _came(exchanges[0]), exchanges[0].finish, exchanges[1].finish):
         with pytest.raises(TransformError, match="rows came back at the end of its run"):
             step()
+    for exchange in exchanges[1:]:
+        exchange.discard()
+    assert _until_gone(before)
 
 
 def test_values_for_no_stream_go_from_process_to_process(component: Component) -> None:
