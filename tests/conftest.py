@@ -30,7 +30,7 @@ settings.load_profile("untimed")
 
 # What `make quick` can do without, beside tests that take longer than this.
 _NEEDS_OF_OTHERS = ("spark", "docker", "postgres", "browser", "connectors", "nightly")
-_QUICK_SECONDS = 0.4
+_QUICK_SECONDS = 0.3
 
 # As a short-lived one has them; but this one lives through hundreds of tests, and without the optimising compiler a JVM
 # has room for a fifth of the code, which it then drops and compiles again. And Hadoop runs chmod and readlink for each
