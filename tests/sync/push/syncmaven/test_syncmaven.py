@@ -140,6 +140,7 @@ def test_a_halt_stops_the_push_and_nothing_is_saved_past_it(table: PushedTable) 
     assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, 10)
     assert "the list is full" in (report.error or "")
     assert "at List.add" not in (report.error or "")
+    table.config["stays"] = False  # Each of its processes would be waited for.
     assert table.contacts().acknowledged == 23
 
 
