@@ -26,10 +26,16 @@ class Figure(NamedTuple):
     def row(self) -> tuple[str, ...]:
         limit, is_kept = "", True
         if self.at_most is not None:
-            limit, is_kept = f"{self.at_most:g}", self.value <= self.at_most
+            limit, is_kept = _rounded(self.at_most), self.value <= self.at_most
         elif self.at_least is not None:
-            limit, is_kept = f"≥ {self.at_least:g}", self.value >= self.at_least
-        return self.says, f"{self.value:.3g}", limit, ("ok" if is_kept else "**MISSED**") if limit else ""
+            limit, is_kept = f"≥ {_rounded(self.at_least)}", self.value >= self.at_least
+        return self.says, _rounded(self.value), limit, ("ok" if is_kept else "**MISSED**") if limit else ""
+
+
+def _rounded(value: float) -> str:
+    """A number with three digits that count: 0.107, 327, 1,140,000."""
+    rounded = f"{value:.3g}"
+    return f"{float(rounded):,.0f}" if "e+" in rounded else rounded
 
 
 def shown(figure: Figure) -> Figure:
