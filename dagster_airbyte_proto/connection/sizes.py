@@ -8,7 +8,10 @@ from pydantic import BeforeValidator, Field
 
 from dagster_airbyte_proto.connection.validation import AlternativeForm
 
-_SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) *((?P<unit>[kmgt])(?P<binary>i?))?b?", re.IGNORECASE)
+_NUMBER = r"(?P<number>[0-9]{1,15}(\.[0-9]{1,15})?)"
+"""Not more digits: a float that is infinite is no size."""
+_SIZE = re.compile(rf"{_NUMBER} *((?P<unit>[kmgt])(?P<binary>i?))?b?", re.IGNORECASE)
+_BINARY_SIZE = re.compile(rf"\s*{_NUMBER}\s*((?P<unit>[kmgt])i?)?b?\s*", re.IGNORECASE)
 
 
 def _bytes(size: Any) -> Any:
@@ -17,8 +20,18 @@ def _bytes(size: Any) -> Any:
         if isinstance(size, int) and not isinstance(size, bool):
             return size
         raise ValueError('must be a size such as "128 MiB", or a number of bytes')
-    power = " kmgt".index((match["unit"] or " ").lower())
-    return int(float(match["number"]) * (1024 if match["binary"] else 1000) ** power)
+    return _multiplied(match, 1024 if match["binary"] else 1000)
+
+
+def binary_size(written: int | str) -> int | None:
+    """A size as Rapidbyte's manifests and pipelines write it: a number of bytes, or such as `128mb`, where mb is 1024
+    times 1024. None for what is no size."""
+    match = _BINARY_SIZE.fullmatch(str(written))
+    return None if match is None else _multiplied(match, 1024)
+
+
+def _multiplied(match: re.Match[str], thousand: int) -> int:
+    return int(float(match["number"]) * thousand ** " kmgt".index((match["unit"] or " ").lower()))
 
 
 Bytes = Annotated[

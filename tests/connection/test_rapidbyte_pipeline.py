@@ -169,6 +169,7 @@ def test_it_is_a_connection_once_its_columns_are_named(tmp_path: Path) -> None:
         ({"transforms": [{"config": {}}]}, "transforms.0 names no connector"),
         ({"source": {"use": "source-x", "streams": [{}]}}, "source.streams.0 has no name"),
         ({"source": {"use": "source-x", "limits": {"max_memory": "lots"}}}, "'lots', and no size"),
+        ({"source": {"use": "source-x", "limits": {"max_memory": "9" * 400}}}, "9', and no size"),
         ({"source": {"use": "source-x", "config": "x"}}, "source.config is no mapping"),
         ({"source": {"use": "source-x", "permissions": {"fs": {"allowed_preopens": "/data"}}}}, "is no list"),
     ],

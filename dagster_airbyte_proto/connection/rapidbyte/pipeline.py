@@ -18,11 +18,11 @@ from dagster_airbyte_proto.connection.faults import KeyPath
 from dagster_airbyte_proto.connection.rapidbyte.component_options import SchemaEvolutionOptions
 from dagster_airbyte_proto.connection.references import map_strings
 from dagster_airbyte_proto.connection.secrets.secret_names import sounds_secret
+from dagster_airbyte_proto.connection.sizes import binary_size
 from dagster_airbyte_proto.errors import ConfigError
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SECRET = re.compile(r"\$\{(?P<store>[A-Za-z][\w-]*):(?P<mount>[^#}/]+)/(?P<path>[^#}]+)#(?P<key>[^}]+)\}")
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?\s*", re.IGNORECASE)
 _WRITES = {"append": "append", "upsert": "append_dedup", "replace": "overwrite"}
 _READS = {"full_refresh": "full_refresh", "incremental": "incremental", "cdc": "incremental"}
 _ON_ERROR = {"dlq": "reject", "skip": "skip", "fail": "fail"}
@@ -229,10 +229,10 @@ class _Import:
         return words[str(word)]
 
     def _bytes(self, size: Any, place: str) -> int:
-        found = _SIZE.fullmatch(str(size))
+        found = binary_size(size)
         if found is None:
-            raise self._fault(f"{place} is {size!r}, and no size", "Write it as 128mb.")
-        return int(float(found[1]) * 1024 ** (" kmgt".index(found[2].lower()) if found[2] else 0))
+            raise self._fault(f"{place} is {str(size)[:40]!r}, and no size", "Write it as 128mb.")
+        return found
 
     def _listed(self, name: str) -> list[Any]:
         found = self._document.get(name) or []

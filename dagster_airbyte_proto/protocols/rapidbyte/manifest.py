@@ -6,12 +6,12 @@ Custom section `rapidbyte_manifest_v1` holds it as JSON, `rapidbyte_config_schem
 A connector without a manifest is granted nothing, and no role of it is known but the one that it exports.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.connection.sizes import binary_size
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.rapidbyte.component.interface import PROTOCOL_VERSION, ROLES
 from dagster_airbyte_proto.protocols.rapidbyte.component.wasm_binary import WasmFormatError, custom_sections
@@ -20,7 +20,6 @@ MANIFEST_SECTION = "rapidbyte_manifest_v1"
 CONFIG_SCHEMA_SECTION = "rapidbyte_config_schema_v1"
 PARTITIONED_READ = "partitioned_read"
 _SECTIONS = frozenset((MANIFEST_SECTION, CONFIG_SCHEMA_SECTION))
-_SIZE = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?\s*", re.IGNORECASE)
 
 
 class NetworkPermissions(msgspec.Struct, frozen=True):
@@ -116,12 +115,9 @@ def declared_variables(specification: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def size_in_bytes(written: int | str, name: str) -> int:
-    """The size as a manifest writes it: a number of bytes, or such as `128mb`, where mb is 1024 times 1024.
-
-    Raises ConfigError for what is none: to wasmtime a negative limit is no limit.
-    """
-    match = _SIZE.fullmatch(str(written))
-    found = int(float(match[1]) * 1024 ** " kmgt".index((match[2] or " ").lower())) if match else 0
-    if found <= 0:
+    """The size as a manifest writes it. Raises ConfigError for what is none: to wasmtime a negative limit is no
+    limit."""
+    found = binary_size(written)
+    if not found:
         raise ConfigError(f"reading the manifest of {name}", f"max_memory is {str(written)[:40]!r}, which is no size")
     return found
