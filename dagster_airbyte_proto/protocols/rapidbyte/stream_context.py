@@ -30,15 +30,18 @@ _LIMITS = MappingProxyType(
 )
 _CURSOR_TYPES = MappingProxyType(
     {
-        "Utf8": "utf8",
-        "LargeUtf8": "utf8",
+        **dict.fromkeys(("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"), "int64"),
+        **dict.fromkeys(("Utf8", "LargeUtf8"), "utf8"),
         "TimestampMillis": "timestamp_millis",
         "TimestampMicros": "timestamp_micros",
         "Decimal128": "decimal",
         "Json": "json",
     }
 )
-"""The types of cursors that are not `int64`, by the type of the column."""
+"""The types of cursors, by the type of the column. The protocol has none for dates, for floats, which an integer would
+cut, nor for nanoseconds: those are text (`utf8`), as its own host has all cursors, or what the component's last value
+says."""
+_ANY_CURSOR = "utf8"
 
 
 WRITE_MODES = MappingProxyType(
@@ -149,7 +152,7 @@ def checkpoint_cursor(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
     field, last = checkpoint.get("cursor_field"), checkpoint.get("cursor_value")
     if not isinstance(field, str) or not isinstance(last, dict):
         return {}
-    return {"cursor_info": {"cursor_field": field, "cursor_type": last.get("type", "utf8"), "last_value": last}}
+    return {"cursor_info": {"cursor_field": field, "cursor_type": _type_of(last), "last_value": last}}
 
 
 def lost_place(planned: PlannedStream, state: State, cursor: FieldPath) -> str:
@@ -185,13 +188,18 @@ def _cursor_info(planned: PlannedStream, columns: list[Mapping[str, Any]], state
     if not field:
         return {}
     kinds = {_name(each): str(each.get("data_type")) for each in columns}
-    last = checkpoint.get("cursor_value")
-    # A cursor of the connector's own, such as a place in a log, is no column.
-    of_value = last.get("type", "utf8") if field not in kinds and isinstance(last, dict) else None
-    info = {"cursor_field": field, "cursor_type": of_value or _CURSOR_TYPES.get(kinds.get(field, ""), "int64")}
     # A state of another cursor says nothing of this one: the stream is read from its beginning.
-    is_same = checkpoint.get("cursor_field") in (None, field)
-    return {"cursor_info": {**info, **({"last_value": last} if last is not None and is_same else {})}}
+    last = checkpoint.get("cursor_value") if checkpoint.get("cursor_field") in (None, field) else None
+    # A cursor of the connector's own, such as a place in a log, is no column.
+    kind = _CURSOR_TYPES.get(kinds.get(field, "")) or _type_of(last)
+    info = {"cursor_field": field, "cursor_type": kind}
+    return {"cursor_info": info if last is None else {**info, "last_value": last}}
+
+
+def _type_of(last: Any) -> str:
+    """The type that the value of a cursor says."""
+    kind = last.get("type") if isinstance(last, dict) else None
+    return kind if isinstance(kind, str) and kind != "null" else _ANY_CURSOR
 
 
 def _object(raw: bytes) -> Mapping[str, Any]:

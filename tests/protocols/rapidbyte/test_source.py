@@ -129,6 +129,36 @@ def test_an_incremental_read_goes_on_from_its_checkpoint() -> None:
     assert other == {"cursor_field": "id", "cursor_type": "int64"}
 
 
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("UInt8", "int64"),
+        ("LargeUtf8", "utf8"),
+        ("TimestampMillis", "timestamp_millis"),
+        ("Decimal128", "decimal"),
+        ("TimestampNanos", "utf8"),
+        ("Date32", "utf8"),
+        ("Date64", "utf8"),
+        ("Float64", "utf8"),
+        ("Interval", "utf8"),
+    ],
+)
+def test_the_type_of_a_cursor_holds_all_values_of_its_column(column: str, kind: str) -> None:
+    planned = _planned()
+    raw = planned.stream.raw.replace(b'"TimestampMicros"', f'"{column}"'.encode())
+    planned = msgspec.structs.replace(planned, stream=msgspec.structs.replace(planned.stream, raw=raw))
+    assert _context(planned)["cursor_info"] == {"cursor_field": "at", "cursor_type": kind}
+    # A component that has chosen a type itself knows it: its value comes back under that.
+    last = {"type": "int64", "value": 19782}
+    state = State(scope=StateScope.STREAM, message=_checkpoint("at", last), stream=_USERS)
+    of_value = "int64" if kind == "utf8" and column != "LargeUtf8" else kind
+    assert _context(planned, state)["cursor_info"] == {
+        "cursor_field": "at", "cursor_type": of_value, "last_value": last,
+    }  # fmt: skip
+    other = State(scope=StateScope.STREAM, message=_checkpoint("id", last), stream=_USERS)
+    assert _context(planned, other)["cursor_info"] == {"cursor_field": "at", "cursor_type": kind}
+
+
 def test_a_cursor_that_is_no_column_has_the_type_of_its_value() -> None:
     payload = {"cursor_field": "lsn", "cursor_value": {"type": "lsn", "value": "0/16B3748"}}
     event = messages.event(messages.line("checkpoint", stream="users", checkpoint=json.dumps({"payload": payload})))
