@@ -41,6 +41,28 @@ def written_out(array: pa.Array) -> pa.Array:
     return array
 
 
+def clocks_as_numbers(kind: pa.DataType) -> pa.DataType:
+    """Returns a type of the same layout, with numbers in the place of days in milliseconds (Date64) and of times of
+    day: of these Arrow calls some values invalid."""
+    if pa.types.is_date64(kind) or pa.types.is_time64(kind):
+        return pa.int64()
+    if pa.types.is_time32(kind):
+        return pa.int32()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, clocks_as_numbers(kind.value_type), kind.ordered)
+    if pa.types.is_struct(kind):
+        return pa.struct([_with_clocks_as_numbers(field) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_with_clocks_as_numbers(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_with_clocks_as_numbers(kind.value_field))
+    return kind
+
+
+def _with_clocks_as_numbers(field: pa.Field) -> pa.Field:
+    return field.with_type(clocks_as_numbers(field.type))
+
+
 def _field_schema(field: pa.Field) -> Mapping[str, Any]:
     comment = (field.metadata or {}).get(b"comment")
     described = {"description": comment.decode(errors="replace")} if comment else {}

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.schema.arrow_schema import clocks_as_numbers
 from dagster_airbyte_proto.staging.arrow.unpacked_size import VALUE_BYTES, unpacked_bytes
 
 MAX_UNPACKED_BYTES = 1 << 30
@@ -62,13 +63,24 @@ def _check_names(schema: pa.Schema, stream: StreamId) -> None:
 
 
 def _checked(batch: pa.RecordBatch, stream: StreamId) -> pa.RecordBatch:
-    batch.validate(full=True)
+    _with_clocks_as_numbers(batch).validate(full=True)
     # A batch without columns has as many rows as it says, in no bytes at all.
     size = sum(map(unpacked_bytes, batch.columns)) or batch.num_rows * VALUE_BYTES
     if size > MAX_UNPACKED_BYTES:
         found = f"its {batch.num_rows:,} rows unpack to {size:,} bytes, and may to {MAX_UNPACKED_BYTES:,}"
         raise ProtocolViolation(_DOING, found, stream=str(stream))
     return batch
+
+
+def _with_clocks_as_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the batch with numbers for days in milliseconds and times of day. To Arrow a day that is off midnight, or
+    the time 24:00, makes the whole batch invalid; to us they are values that do not fit their columns."""
+    kinds = [clocks_as_numbers(each) for each in batch.schema.types]
+    if kinds == batch.schema.types:
+        return batch
+    batch.validate()
+    columns = [each if each.type == kind else each.view(kind) for each, kind in zip(batch.columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _check_message(metadata: memoryview, stream: StreamId) -> None:

@@ -95,11 +95,34 @@ def test_what_is_no_batch_is_a_violation(output: bytes, found: str) -> None:
 
 
 def test_an_offset_behind_the_bytes_that_came_reads_nothing_of_our_memory() -> None:
-    content = _ipc(pa.record_batch({"name": ["sixteen letters.", "", ""]}))
+    days = pa.array([0, 1, 2]).view(pa.date64())
+    content = _ipc(pa.record_batch({"name": ["sixteen letters.", "", ""], "day": days}))
     sent, broken = (struct.pack("<iiii", 0, *offsets) for offsets in ((16, 16, 16), (3_000_000, 3_000_000, 16)))
     assert content.count(sent) == 1
     with pytest.raises(ProtocolViolation, match="reading an Arrow batch"):
         _demuxed(_sent(content.replace(sent, broken)), 1 << 20)
+
+
+_OFF_MIDNIGHT = pa.array([0, 1]).view(pa.date64())
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        _OFF_MIDNIGHT,
+        pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), _OFF_MIDNIGHT),
+        pa.LargeListArray.from_arrays(pa.array([0, 2], pa.int64()), _OFF_MIDNIGHT),
+        pa.StructArray.from_arrays([_OFF_MIDNIGHT], ["at"]),
+        pa.DictionaryArray.from_arrays(pa.array([1, 0]), _OFF_MIDNIGHT),
+        pa.array([86_400], pa.int32()).view(pa.time32("s")),
+        pa.array([-1]).view(pa.time64("ns")),
+    ],
+    ids=lambda array: str(array.type)[:20],
+)
+def test_a_time_that_arrow_calls_invalid_is_no_fault_of_its_batch(array: pa.Array) -> None:
+    sent = pa.record_batch([array, pa.array(["a"] * len(array))], ["day", "name"])
+    [(_, batches)] = [each for each in _demuxed(_sent(_ipc(sent)), 1 << 20) if isinstance(each, tuple)]
+    assert [batch.schema for batch in batches] == [sent.schema]
 
 
 _MANY = 1 << 21

@@ -112,6 +112,27 @@ _CUT = ("v", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
         ),
         (pa.array([3_000_000], pa.date32()), pa.date32(), [(None, [_TOO_LARGE])]),
         (
+            pa.array([0, 43_200_000, None, -1]).view(pa.date64()),
+            pa.date32(),
+            [(_EPOCH.date(), []), (None, [_MISFIT]), (None, []), (None, [_MISFIT])],
+        ),
+        (
+            pa.array([[0, 1], [86_400_000]], pa.list_(pa.int64())).view(pa.list_(pa.date64())),
+            pa.list_(pa.date64()),
+            [([_EPOCH.date(), None], [("v.1", *_MISFIT[1:])]), ([datetime.date(1970, 1, 2)], [])],
+        ),
+        (
+            pa.array([86_400_000, 1]).view(pa.date64()),
+            pa.map_(pa.string(), pa.int64()),
+            [('"1970-01-02"', []), (None, [_MISFIT])],
+        ),
+        (
+            pa.array([86_399, 86_400, -1, None], pa.int32()).view(pa.time32("s")),
+            pa.string(),
+            [("23:59:59", []), (None, [_MISFIT]), (None, [_MISFIT]), (None, [])],
+        ),
+        (pa.array([0, 86_400_000_000]).view(pa.time64("us")), None, [("00:00:00.000000", []), (None, [_MISFIT])]),
+        (
             pa.array([0.12345678901234, 1e-12, 5e-324, 123456789012.345, 1e25, -0.1, 1e29, float("inf"), None]),
             pa.decimal128(38, 9),
             [
