@@ -2,8 +2,8 @@
 
 Everything here is a generator, so that whoever reads the connector decides how long it waits: each step yields a piece
 of the connector's output, or None if nothing came within `wait_seconds`, however many calls were served meanwhile: one
-that waits for a server looks at its socket all the time. So there is no thread of our own, and a slow reader slows the
-connector: it gets its replies when its output is read.
+that waits for a server looks at its socket all the time. So there is no thread of our own, but for the look-up of a
+name (`connecting.py`), and a slow reader slows the connector: it gets its replies when its output is read.
 
 The limit of time holds for one call, and counts the connector's own time: what it takes while we wait for it, and what
 it takes between two looks at it of which the second finds nothing either. It may spin, sleep or wait for what never
@@ -116,6 +116,8 @@ class ComponentSession:
                     # A writer has the batch that is waited for: a nap before it may give it was half of all time.
                     if not self.is_driven_by_writer:
                         time.sleep(min(self.wait_seconds, _IDLE_SECONDS))
+                    yield None
+                while self._host.is_connecting(message, min(self.wait_seconds, _IDLE_SECONDS)):
                     yield None
                 result = self._host.answer(message)
                 while self._host.output:

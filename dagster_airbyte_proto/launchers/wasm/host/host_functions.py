@@ -114,6 +114,14 @@ class HostFunctions:
         """True if there is no answer yet: the batch that the connector wants may still come."""
         return call.function.name == "next-batch" and self.inbox.is_waited_for
 
+    def is_connecting(self, call: HostCall, seconds: float) -> bool:
+        """Waits for the connection that the connector asks for, up to so many seconds. True while there is no answer:
+        a server, or the resolver of its name, takes its time."""
+        if call.function.name != "connect-tcp":
+            return False
+        host, port = call.arguments
+        return self._sockets.is_connecting(host, port, seconds)
+
     def begin(self, stream: str, values: Mapping[str, str], checkpoint: str = "{}") -> None:
         """Notes that this stream runs from now on, with the values that it kept, and its last checkpoint."""
         self.stream = stream
