@@ -13,12 +13,16 @@ else can write it or its folder, and it is what we wrote, by the digest in front
 not load it, it is compiled again.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 import stat
 import struct
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 DIGEST_BYTES = 32
@@ -28,6 +32,7 @@ MARK = "wasmtime: "
 _READY = struct.Struct("<IIII14Q")
 _MAGIC, _READY_NUMBER = 0x34574252, 1 << 16
 _MAX_TASK_BYTES = 64 << 20
+_LOCK_SECONDS, _LOOK_SECONDS = 300.0, 0.05
 _MEMORIES = 3
 """The connector's, and those of the two halves of the adapter. The limit holds for each."""
 _INSTANCES, _TABLES, _TABLE_ELEMENTS = 64, 64, 1 << 20
@@ -86,21 +91,68 @@ def _wasi(task: dict[str, Any]) -> Any:
 
 def _loaded(engine: Any, component: str, compiled: str) -> tuple[Any, bool]:
     """The component, and whether it had to be compiled."""
+    from wasmtime.component import Component
+
+    found = _compiled(engine, compiled)
+    if found is not None:
+        return found, False
+    with _one_at_a_time(compiled):
+        found = _compiled(engine, compiled)
+        if found is not None:
+            return found, False
+        binary = sealed_content(component)
+        if binary is None:
+            raise OSError(f"{component} is not what was written there")
+        made = Component(engine, binary)
+        write_sealed(compiled, bytes(made.serialize()))
+    return made, True
+
+
+def _compiled(engine: Any, compiled: str) -> Any:
+    """The component by its compiled code; None if there is none that can be used."""
     import wasmtime
     from wasmtime.component import Component
 
     code = sealed_content(compiled)
-    if code is not None:
-        try:
-            return Component.deserialize(engine, code), False
-        except wasmtime.WasmtimeError:
-            pass  # Another version made it, or for another processor.
-    binary = sealed_content(component)
-    if binary is None:
-        raise OSError(f"{component} is not what was written there")
-    made = Component(engine, binary)
-    write_sealed(compiled, bytes(made.serialize()))
-    return made, True
+    if code is None:
+        return None
+    try:
+        return Component.deserialize(engine, code)
+    except wasmtime.WasmtimeError:
+        return None  # Another version made it, or for another processor.
+
+
+@contextmanager
+def _one_at_a_time(compiled: str) -> Iterator[None]:
+    """Waits while another program compiles the same: partitions of one read start at once, and each would take all
+    processors for it.
+
+    A lock ends with the program that holds it. It saves work, and no more: one that cannot be had, or not in time, as
+    from a program that was halted, is done without.
+    """
+    try:
+        descriptor = os.open(f"{compiled}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        until = time.monotonic() + _LOCK_SECONDS
+        while not _is_locked(descriptor) and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Takes the lock if it is free. True also where the file system has no locks: waiting would change nothing."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def sealed_content(path: str) -> bytes | None:
