@@ -8,6 +8,7 @@ import dagster as dg
 
 from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import check_makes_assets
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import discover_remedy
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice_words
@@ -89,7 +90,7 @@ def detect_drift(
         raise ConfigError(
             f"looking for schema changes of connection {connection.name}",
             "no catalog is saved to compare with",
-            remedy=f"Run `airbyte-proto discover {connection.origin or connection.name} --save`.",
+            remedy=f"{discover_remedy(connection)} Of a component `dg utils refresh-defs-state`.",
         )
     with opened_source(engine, connection, words) as source:
         source.check_config()

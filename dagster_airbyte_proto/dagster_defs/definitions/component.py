@@ -44,6 +44,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.component_fields import (
     resolved_retries,
 )
 from dagster_airbyte_proto.dagster_defs.definitions.former_catalog import former_catalog
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import saved_catalog
 from dagster_airbyte_proto.dagster_defs.definitions.scaffolding import ConnectorScaffolder
 from dagster_airbyte_proto.dagster_defs.definitions.translator import (
     StreamTranslator,
@@ -69,6 +70,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 _FOR_PUSHES = ("deps", "table_sensor")
 _FOR_SYNCS = ("partition_discovery", "include_metadata", "sample_rows", "spark_catalog")
 _LOG = logging.getLogger("dagster.airbyte_proto")
+_REFRESH = "Run `dg utils refresh-defs-state`."
 
 
 class _ConnectionSchema:
@@ -272,10 +274,15 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
                 assets=[pushes, *build_push_tables(pushes)], sensors=list(self._table_sensors(pushes))
             )
         if state_path is None:
-            _LOG.warning(f"Run `dg utils refresh-defs-state`. Until then, {self._before_refresh}.")
+            _LOG.warning(f"{_REFRESH} Until then, {self._before_refresh}.")
             if not self._names_streams:
                 return dg.Definitions()
-        assets = self._stream_assets(state_path)
+        try:
+            assets = self._stream_assets(state_path)
+        except ConfigError:
+            if state_path is not None:  # Is it the state? Only a refresh mends that.
+                saved_catalog(self.connected, catalog=state_path, remedy=_REFRESH)
+            raise
         return dg.Definitions(assets=[assets], sensors=list(self._sensors(assets)))
 
     def _stream_assets(self, catalog: Path | None) -> dg.AssetsDefinition:

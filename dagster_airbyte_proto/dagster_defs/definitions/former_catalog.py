@@ -38,5 +38,7 @@ def _catalog_in(connection: Connection, path: Path) -> Catalog:
     try:
         return saved_catalog(connection, catalog=path) or Catalog(())
     except ConfigError as error:
-        _LOG.warning(f"Keys of streams with like names may change, for the state before could not be read: {error}")
+        _LOG.warning(
+            f"Keys of streams with like names may change, for the state before could not be read: {error.found}"
+        )
         return Catalog(())

@@ -15,21 +15,28 @@ from dagster_airbyte_proto.protocols.lookup import source_protocol
 _UNKNOWN_KEY: tuple[FieldPath, ...] = (("?",),)
 
 
-def saved_catalog(connection: Connection, *, catalog: Path | None = None, home: Path | None = None) -> Catalog | None:
+def saved_catalog(
+    connection: Connection, *, catalog: Path | None = None, home: Path | None = None, remedy: str = ""
+) -> Catalog | None:
     """The catalog in the file `catalog`, or the one that `airbyte-proto discover --save` saved under `home`, if any.
 
-    Raises ConfigError for a file that cannot be read.
+    Raises ConfigError for a file that cannot be read, with this `remedy` where it is another than that command.
     """
     path = catalog or saved_catalog_path(connection, home)
+    if not remedy:
+        remedy = discover_remedy(connection) if catalog is None else _copy_remedy(connection, path)
     try:
-        message = path.read_bytes()
-    except FileNotFoundError:
+        return _parsed(connection, path.read_bytes())
+    except FileNotFoundError as error:
         if catalog is None:
             return None
-        raise _unreadable(connection, path, "there is no such file") from None
+        raise _unusable(connection, path, "there is no such file", remedy) from error
     except OSError as error:
-        raise _unreadable(connection, path, error.strerror or str(error)) from error
-    return _parsed(connection, path, message)
+        raise _unusable(connection, path, error.strerror or str(error), remedy) from error
+    except msgspec.DecodeError as error:
+        raise _unusable(connection, path, "it is not JSON", remedy) from error
+    except ConnectorError as error:
+        raise _unusable(connection, path, error.found, remedy) from error
 
 
 def saved_catalog_path(connection: Connection, home: Path | None = None) -> Path:
@@ -56,6 +63,11 @@ def discover_remedy(connection: Connection) -> str:
     return f"Run `airbyte-proto discover {connection.origin or connection.name} --save`."
 
 
+def _copy_remedy(connection: Connection, path: Path) -> str:
+    """The same for a file of the user's own: the command saves none there."""
+    return f"{discover_remedy(connection)} Then copy the file that it saves to {path}."
+
+
 def _stream_of_name(name: str, connection: Connection) -> Stream:
     stream = parsed_name(name)
     if stream is None:
@@ -65,18 +77,12 @@ def _stream_of_name(name: str, connection: Connection) -> Stream:
     return Stream(stream, {}, tuple(ReadMode), primary_key=_UNKNOWN_KEY, is_cursor_fixed=True)
 
 
-def _parsed(connection: Connection, path: Path, message: bytes) -> Catalog:
-    try:
-        msgspec.json.decode(message)
-        return source_protocol(connection.connector.protocol).catalog(msgspec.json.format(message, indent=-1))
-    except msgspec.DecodeError as error:
-        raise _unreadable(connection, path, "it is not JSON") from error
-    except ConnectorError as error:
-        raise _unreadable(connection, path, error.found) from error
+def _parsed(connection: Connection, message: bytes) -> Catalog:
+    msgspec.json.decode(message)
+    return source_protocol(connection.connector.protocol).catalog(msgspec.json.format(message, indent=-1))
 
 
-def _unreadable(connection: Connection, path: Path, found: str) -> ConfigError:
-    remedy = discover_remedy(connection)
+def _unusable(connection: Connection, path: Path, found: str, remedy: str) -> ConfigError:
     return ConfigError(asset_error_context(connection), f"the catalog {path} cannot be used: {found}", remedy=remedy)
 
 

@@ -32,6 +32,7 @@ FRESHNESS = "freshness"
 
 _UNIQUE = DEDUPLICATING | {WriteMode.OVERWRITE}
 _DISCARDING_POLICIES = frozenset(("discard_column", "discard_row"))
+_DISCOVER = "Run `airbyte-proto discover C --save`; of a component `dg utils refresh-defs-state`."
 
 Query = Callable[[str], "QueryResult"]
 
@@ -224,7 +225,7 @@ def _schema(inputs: CheckInput) -> _Outcome:
     found = f"Fields without a column: {', '.join(sorted(ignored))}."
     if inputs.schema_policy in _DISCARDING_POLICIES:
         return _Outcome(True, f"{found} schema_policy: {inputs.schema_policy} leaves them out.", facts)
-    return _Outcome(False, f"{found} Run `airbyte-proto discover C --save`.", facts)
+    return _Outcome(False, f"{found} {_DISCOVER}", facts)
 
 
 def _primary_key(answer: _Answer) -> _Outcome:

@@ -109,6 +109,25 @@ def test_a_component_without_state_has_no_assets_yet_and_says_what_to_run(caplog
     assert output.startswith("Run `dg utils refresh-defs-state`. Until then, connection shop, which names no stream,")
 
 
+def test_a_broken_state_is_reported_with_the_way_out(tmp_path: Path) -> None:
+    """`discover --save` saves its catalog elsewhere."""
+    state = save(tmp_path, USERS)
+    state.write_text("{")
+    with pytest.raises(ConfigError) as raised:
+        _step(_in_place(), state)
+    assert str(raised.value) == (
+        f"making the assets of connection shop: the catalog {state} cannot be used: it is not JSON\n"
+        "Run `dg utils refresh-defs-state`."
+    )
+
+
+def test_an_error_that_is_not_the_states_stays_as_it_is(tmp_path: Path) -> None:
+    named = {"connection": {"name": "shop", "connector": NO_CONNECTOR, "streams": ["usres"]}}
+    with pytest.raises(ConfigError, match="usres") as raised:
+        _step(_component(named), save(tmp_path, USERS))
+    assert "refresh-defs-state" not in str(raised.value)
+
+
 @dg.asset(ins={"users": dg.AssetIn(["shop", "users"])})
 def names(users: object) -> None: ...
 

@@ -43,7 +43,9 @@ def test_a_file_that_is_named_goes_before_the_home(tmp_path: Path) -> None:
 
 def test_no_catalog_is_none_where_it_was_not_named(tmp_path: Path) -> None:
     assert saved_catalog(connection(), home=tmp_path) is None
-    with pytest.raises(ConfigError, match=r"missing\.json cannot be used: there is no such file"):
+    with pytest.raises(
+        ConfigError, match=r"missing\.json cannot be used: there is no such file\n.* copy the file that it"
+    ):
         saved_catalog(connection(), catalog=tmp_path / "missing.json")
 
 
