@@ -19,8 +19,10 @@ from dagster_airbyte_proto.certification.watching.secret_watch import SecretWatc
 from dagster_airbyte_proto.certification.watching.watched_program import Gathering
 from dagster_airbyte_proto.certification.watching.watched_source import WatchedSource
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.protocols.events import SpecEvent
+from dagster_airbyte_proto.protocols.rapidbyte.manifest import roles_in
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run_log import RunLog
@@ -57,6 +59,7 @@ def _gathered(watched: WatchedSource) -> SourceEvidence:
         watched.mask_more(secrets)
         if spec.answer is None:
             return _evidence(watched, connector, spec, has_secrets=False)
+        _check_is_source(source.connection, spec.answer)
         source.check_config()
         check = watched.reply("check", lambda: source.check(timeout_seconds=seconds))
         discover = watched.reply("discover", discovered)
@@ -79,6 +82,18 @@ def _gathered(watched: WatchedSource) -> SourceEvidence:
         cancelled_read=later.cancelled_read,
         cancelled=later.cancelled,
     )
+
+
+def _check_is_source(connection: Connection, spec: SpecEvent) -> None:
+    """Raises ConfigError for a component with another role: the rules of sources would say nothing of it."""
+    roles = roles_in(spec.message)
+    if roles and "source" not in roles:
+        raise ConfigError(
+            f"certifying connection {connection.name}",
+            f"its connector is no source: its manifest has the roles {', '.join(roles)}",
+            remedy="Transforms are not certified. A destination is, by a connection with a `push`. If it is a source,"
+            " name that role in its manifest.",
+        )
 
 
 def _evidence(watched: WatchedSource, connector: str, spec: Reply[SpecEvent], *, has_secrets: bool) -> SourceEvidence:

@@ -10,6 +10,7 @@ import pytest
 
 from dagster_airbyte_proto import connector_kit
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 from tests.certification.conftest import SECRET, Certifier, with_outcome
 from tests.cli.components.test_component_syncs import CONFIG, checkpoint, ipc, rows_of
@@ -94,6 +95,13 @@ def test_a_secret_in_a_batch_is_found(certifier: Certifier, tmp_path: Path) -> N
     ]
     assert ruling.outcome is Outcome.BROKEN, ruling
     assert {each.text for each in ruling.samples} == {"a value of the batch is a secret of the config"}
+
+
+def test_a_transform_is_refused_before_it_is_started(certifier: Certifier, tmp_path: Path) -> None:
+    file = tmp_path / "mask.wasm"
+    file.write_bytes(guests.connector(tmp_path, "transform", {**guests.MANIFEST, "roles": {"transform": {}}}))
+    with pytest.raises(ConfigError, match=r"its manifest has the roles transform\nTransforms are not certified"):
+        certifier.certify("rapidbyte", connector=_connector(file), config={})
 
 
 def test_times_that_python_cannot_say_are_values_like_others(certifier: Certifier, tmp_path: Path) -> None:

@@ -108,10 +108,21 @@ def read_manifest(binary: bytes, name: str) -> ConnectorManifest:
 def declared_variables(specification: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the variables that a manifest declares, by the specification that has it. Other connectors declare
     none."""
-    found: Any = specification
-    for name in ("manifest", "permissions", "env", "allowed_vars"):
-        found = found.get(name) if isinstance(found, Mapping) else None
+    found = _part(specification, "manifest", "permissions", "env", "allowed_vars")
     return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list | tuple) else ()
+
+
+def roles_in(specification: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the roles that a manifest names, in the same way."""
+    found = _part(specification, "manifest", "roles")
+    return tuple(role for role in ROLES if found.get(role) not in (None, False)) if isinstance(found, Mapping) else ()
+
+
+def _part(specification: Mapping[str, Any], *names: str) -> Any:
+    found: Any = specification
+    for name in names:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 def size_in_bytes(written: int | str, name: str) -> int:
