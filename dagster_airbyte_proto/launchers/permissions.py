@@ -39,15 +39,24 @@ class Permissions(NamedTuple):
     - `variables` are written as `NAME`, for the value in our own environment, or as `NAME=VALUE`.
     - `sandbox`: a program on this machine is confined, see `local/sandbox.py`; the others matter only then.
     - `network`: it may use this machine's network.
-    - `hidden`: folders that it cannot see, such as that of the state store. `writable`: folders that it writes to,
-      beside those of its run, if they exist.
+    - `hidden`: folders that it cannot see, such as our home folder. `hidden_files`: files that no sandboxed program and
+      no component may see or write, such as the state store, with those beside them whose names begin with theirs
+      (SQLite has `-wal`, `-shm`, `-journal`). `writable`: folders that it writes to, beside those of its run, if they
+      exist.
     """
 
     variables: tuple[str, ...] = ()
     sandbox: bool = False
     network: bool = False
     hidden: tuple[Path, ...] = ()
+    hidden_files: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
+
+    def hidden_places(self) -> set[Path]:
+        """The places of the hidden files: where their names are, and where links of these names lead. Whoever replaces
+        such a link has the file."""
+        places = ((file.parent.resolve() / file.name, file.resolve()) for file in self.hidden_files)
+        return {place for pair in places for place in pair}
 
     def named_variables(self, host: Mapping[str, str]) -> dict[str, str]:
         """The variables that the connection names. Raises ConfigError if our environment, `host`, lacks one."""

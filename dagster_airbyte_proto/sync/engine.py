@@ -2,9 +2,10 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,8 @@ class Engine:
     Tables need a Spark session, which takes seconds to start. They are opened when they are first used, or earlier and
     in the background by `start_opening_tables`. The caller closes `store` and `tables` if it passes them, and the Spark
     `session` that it passes in the place of the tables. `deployment` returns what containers get of this deployment's
-    settings. A connector that is stopped may take `stop_grace_seconds` to end by itself.
+    settings. A connector that is stopped may take `stop_grace_seconds` to end by itself. No connector may see the
+    `store_files` that are given, beside those of the engine's own stores.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Engine:
         stop_grace_seconds: float = 5.0,
         answer_cache: AnswerCache | None = None,
         session: Any = None,
+        store_files: Sequence[Path] = (),
     ) -> None:
         self.settings = settings
         self._deployment = deployment
@@ -76,6 +79,7 @@ class Engine:
         self._own_store: SqlStore | None = None
         self._given_tables = tables
         self._given_session = session
+        self._given_store_files = tuple(store_files)
         self._tables: Future[TableWriter] | None = None
         self._opening = threading.Lock()
 
@@ -155,6 +159,7 @@ class Engine:
             deployment=self._deployment,
             stop_grace_seconds=self._stop_grace_seconds,
             answer_cache=self.answer_cache,
+            store_files=self._given_store_files,
         )
 
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
@@ -186,7 +191,17 @@ class Engine:
             lambda: self.store,
             deployment=self._deployment,
             stop_grace_seconds=self._stop_grace_seconds,
+            store_files=self.store_files(),
         )
+
+    def store_files(self) -> tuple[Path, ...]:
+        """The files of state stores, which no connector may see: of the one that is used, of the one that the settings
+        name, which may be another, and those that were given."""
+        stores: list[object] = [self._given_store]
+        with suppress(ConfigError):  # Whoever opens it learns what is wrong with its URL.
+            stores.append(SqlStore(self.settings.state_url))
+        own = (store.file for store in stores if isinstance(store, SqlStore))
+        return (*self._given_store_files, *(file for file in own if file is not None))
 
     def query(self, sql: str) -> "QueryResult":
         """Runs SQL on the warehouse by Spark. Raises ConfigError for a format that Spark does not read."""

@@ -7,6 +7,7 @@ from threading import Barrier
 import pytest
 
 from dagster_airbyte_proto.checkpoints.sql.database import Database
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from tests.support.postgres import PostgresServer
@@ -39,3 +40,13 @@ def test_one_connection_stays_open_after_many_at_once_and_none_once_the_engine_i
             list(pool.map(hold, [engine.store._database] * _THREADS))  # type: ignore[attr-defined]  # that of SqlStore
         until(lambda: connections() == 1, "the end of all but one")
     until(lambda: connections() == 0, "the end of the last")
+
+
+def test_the_files_of_all_state_stores_are_known(tmp_path: Path) -> None:
+    given, named, of_driver = (tmp_path / name for name in ("given.db", "named.db", "driver.db"))
+    settings = Settings.load(tmp_path).model_copy(update={"state_url": f"sqlite:///{named}?timeout=3"})
+    with Engine(settings, store=SqlStore(f"sqlite:///{given}"), store_files=[of_driver]) as engine:
+        assert set(engine.store_files()) == {given, named, of_driver}
+    for url in ("postgresql://user:secret@host/database", "nowhere://"):
+        with Engine(settings.model_copy(update={"state_url": url})) as engine:
+            assert engine.store_files() == ()

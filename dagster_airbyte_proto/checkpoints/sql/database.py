@@ -105,6 +105,11 @@ class Database:
     def __str__(self) -> str:
         return self._url.difference_update_query(_SECRETS_IN_QUERY).render_as_string(hide_password=True)
 
+    @property
+    def file(self) -> Path | None:
+        """The file of SQLite; None for a server."""
+        return Path(self._url.database or "").absolute() if self._url.get_backend_name() == _SQLITE else None
+
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A read transaction, which sees one snapshot of the database."""

@@ -8,6 +8,7 @@ lease meanwhile is refused as soon as it has the lock.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
@@ -71,6 +72,11 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
 
     def __repr__(self) -> str:
         return f"SqlStore({str(self._database)!r})"
+
+    @property
+    def file(self) -> Path | None:
+        """The file of the database; None if a server has it."""
+        return self._database.file
 
     def close(self) -> None:
         """Closes the connections to the database. The next call opens them again."""

@@ -6,7 +6,10 @@
    interpreter, the files in its command line. A script in a `node_modules` comes with all of that folder.
 3. It writes to the private folder of its run, to its working folder if the connection names one, and to /tmp.
 4. Folders deeper in the tree come last, so that they win over those around them.
-5. It sees no process but its own (PID namespace). When its first process ends, the kernel ends the others: none can
+5. A file that `hidden_files` names is hidden with its folder, wherever that can be seen, and all else in the folder is
+   put back. An empty file in its place would not do: SQLite removes those beside a store and makes new ones. No file
+   can be made in such a folder: it would be lost with the sandbox.
+6. It sees no process but its own (PID namespace). When its first process ends, the kernel ends the others: none can
    escape by leaving its group, and its guardian is out of reach.
 """
 
@@ -14,7 +17,8 @@ import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +33,8 @@ _BASE = (
 _ALWAYS_HIDDEN = (Path("/tmp"), Path("/var/tmp"), Path("/run"), Path("/var/run"))  # noqa: S108 - what is hidden
 _NAME_SERVERS = (Path("/run/systemd/resolve"), Path("/run/resolvconf"))
 _PROBE_SECONDS = 20.0
+_MAX_BESIDE = 1000
+"""Files beside a hidden one: each is a mount of its own, and bwrap takes some 3,000."""
 _ACTION = "starting the connector in a sandbox"
 
 
@@ -45,11 +51,13 @@ def sandboxed_command(program: SandboxedProgram, permissions: Permissions) -> li
     """Returns the command that runs the program in its sandbox. Raises ConfigError if this machine allows none."""
     bubblewrap = find_bubblewrap()
     hidden = list(_hidden_folders(program.environment, permissions))
-    mounts = [(path, "--tmpfs") for path in hidden]
-    mounts += [(path, "--ro-bind") for path in _granted(program, hidden)]
+    mounts = dict.fromkeys(hidden, "--tmpfs")
+    mounts |= dict.fromkeys(_granted(program, hidden), "--ro-bind")
     writable = {*program.folders, *(path for path in permissions.writable if path.is_dir())}
-    mounts += [(path.resolve(), "--bind") for path in writable]
-    options = [word for path, option in sorted(mounts, key=_depth) for word in _words(option, str(path))]
+    mounts |= dict.fromkeys((path.resolve() for path in writable), "--bind")
+    without_files = list(_hide_files(mounts, permissions.hidden_places()))
+    options = [word for path in sorted(mounts, key=_depth) for word in _words(mounts[path], path)]
+    options += [word for folder in without_files for word in ("--remount-ro", str(folder))]
     network = ["--share-net"] if permissions.network else []
     return [
         bubblewrap,
@@ -161,10 +169,38 @@ def _interpreter(program: Path, search_path: str | None) -> Path | None:
     return Path(words[0]) if words else None
 
 
-def _depth(mount: tuple[Path, str]) -> tuple[int, int]:
-    path, option = mount
-    return len(path.parts), ("--tmpfs", "--ro-bind", "--bind").index(option)
+def _hide_files(mounts: dict[Path, str], files: Collection[Path]) -> Iterator[Path]:
+    """Adds mounts that hide these files where they could be seen. Yields the folders that are without them. Raises
+    ConfigError for one in whose folder they cannot be hidden."""
+    names: defaultdict[Path, set[str]] = defaultdict(set)
+    for file in files:
+        names[file.parent].add(file.name)
+        for mount in mounts:  # A link that is mounted shows what it leads to, at its own place.
+            if file.is_relative_to(real := mount.resolve()):
+                names[mount / file.parent.relative_to(real)].add(file.name)
+    for folder in sorted(names, key=_depth):
+        option = next((mounts[each] for each in (folder, *folder.parents) if each in mounts), "--ro-bind")
+        if option == "--tmpfs" or not folder.is_dir():
+            continue
+        beside = [each for each in folder.iterdir() if not each.name.startswith(tuple(names[folder]))]
+        if folder.parent == folder or len(beside) > _MAX_BESIDE:
+            raise ConfigError(
+                _ACTION,
+                f"the state store in {folder} cannot be hidden among {len(beside):,} other files",
+                remedy="Move it into a folder of its own: name that in the settings, by state_url.",
+            )
+        mounts[folder] = "--tmpfs"
+        for each in beside:
+            # A link as a link: a mount would show what it leads to, also where that is hidden.
+            mounts.setdefault(each, "--symlink" if each.is_symlink() else f"{option.removesuffix('-try')}-try")
+        yield folder
 
 
-def _words(option: str, path: str) -> list[str]:
-    return [option, path] if option == "--tmpfs" else [option, path, path]
+def _depth(path: Path) -> int:
+    return len(path.parts)
+
+
+def _words(option: str, path: Path) -> list[str]:
+    if option == "--tmpfs":
+        return [option, str(path)]
+    return [option, str(path.readlink() if option == "--symlink" else path), str(path)]

@@ -170,12 +170,19 @@ class WasmLauncher:
         doing = f"starting the component {self._path.name}"
         found = [(Path(folder).resolve(), Path(os.path.normpath(folder))) for folder in grants.preopens]
         hidden = [each.resolve() for each in self._options.permissions.hidden]
+        hidden_places = self._options.permissions.hidden_places()
         for where, folder in found:
             if _meets(where, hidden):
                 raise ConfigError(
                     doing,
                     f"its folder {folder} holds our own files, or is among them",
                     remedy="Leave it out of permissions: fs: allowed_preopens.",
+                )
+            if any(place.is_relative_to(where) for place in hidden_places):
+                raise ConfigError(
+                    doing,
+                    f"its folder {folder} holds the state store",
+                    remedy="Leave it out of permissions: fs: allowed_preopens, or move the store (state_url).",
                 )
             if _meets(where, _OF_KERNEL) and not where.is_relative_to(_SHARED_MEMORY):
                 raise ConfigError(

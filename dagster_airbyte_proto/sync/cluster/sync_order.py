@@ -62,7 +62,7 @@ class TablesOfDriver(NamedTuple):
 
 class SyncOrder(NamedTuple):
     """One sync, as its task runs it. `variables` are those of the driver's environment that the connector gets, `files`
-    those that the connector is made of, by their paths on the driver."""
+    those that the connector is made of, by their paths on the driver, `store_files` those of its state store."""
 
     connection: PortableConnection
     files: Mapping[str, SentFile]
@@ -74,6 +74,7 @@ class SyncOrder(NamedTuple):
     attempt: int
     lease_wait_seconds: float
     timeouts: Timeouts
+    store_files: tuple[str, ...]
 
 
 class StreamCounts(NamedTuple):

@@ -8,7 +8,7 @@ installs, logs and fetches from the driver lies in a home folder of the executor
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
@@ -113,6 +113,7 @@ def _sync(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int
             store=link.stub("store", DeliveryStore),
             tables=_tables(link, driver, order.tables),
             answer_cache=link.stub("answers", AnswerCache),
+            store_files=_files_here(order.store_files),
         ) as engine,
     ):
         options = RunOptions(
@@ -125,6 +126,11 @@ def _sync(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int
             attempt=order.attempt + attempt,
         )
         return sync_leased(engine, connection, order.request, SyncOptions(options, log, NO_TELEMETRY))
+
+
+def _files_here(paths: Iterable[str]) -> list[Path]:
+    """Those of the driver's files that this machine has too: then it is the driver's own, most likely."""
+    return [path for path in map(Path, paths) if path.exists()]
 
 
 class _CommitsOfAttempt(NamedTuple):

@@ -244,6 +244,18 @@ def test_a_sync_whose_component_waits_for_a_server_is_cancelled(place: Place) ->
         assert running.end().code == 130
 
 
+def test_the_state_store_is_in_no_folder_of_a_component(place: Place) -> None:
+    """Wherever the settings have it."""
+    Path("airbyte-proto.yaml").write_text("state_url: sqlite:///data/state.db\ncatalog: {format: parquet}\n")
+    (data := place.folder / "data").mkdir()
+    file = _connect(place)
+    manifest = {**guests.MANIFEST, "permissions": {"fs": {"preopens": [str(data)]}}}
+    (place.folder / "source.wasm").write_bytes(guests.connector(place.folder, "source", manifest))
+    refused = place.run("sync", file)
+    assert refused.code == 2
+    assert f"its folder {data} holds the state store" in refused.err
+
+
 def test_a_broken_batch_fails_its_stream_alone(place: Place) -> None:
     file = _connect(place, script_users="ipc broken", broken="00ff", script_orders="ipc first")
     report = place.json("sync", file, code=1)

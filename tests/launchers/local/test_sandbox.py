@@ -187,3 +187,77 @@ def test_without_bubblewrap_it_does_not_start(
     with pytest.raises(ConfigError, match="may not make namespaces here: bwrap: No permissions"):
         launcher.launch(Invocation(()), environment={})
     assert list(runs_folder.iterdir()) == []
+
+
+def _project(folder: Path) -> Path:
+    """A folder with a state store among other files."""
+    (project := folder / "project").mkdir()
+    for name in ("state.db", "state.db-wal", "config.json", "lib.sh"):
+        (project / name).write_text(f"of {name}")
+    (project / "data").mkdir()
+    (project / "link").symlink_to("state.db")
+    return project
+
+
+_TRIES = """
+echo store $(cat {0}/state.db 2>&1)
+echo log $(cat {0}/state.db-wal 2>&1)
+echo link $(cat {0}/link 2>&1)
+echo replaced $(echo forged 2>&1 > {0}/state.db)
+echo beside $(cat {0}/config.json)
+echo changed $(echo 1 2>&1 >> {0}/config.json)
+echo new $(touch {0}/new 2>&1)
+echo made $(touch {0}/data/made && ls {0}/data)
+"""
+
+
+def test_a_state_store_is_hidden_also_in_a_folder_that_the_program_works_in(tmp_path: Path, runs_folder: Path) -> None:
+    project = _project(tmp_path)
+    hidden = _CONFINED._replace(hidden_files=(project / "state.db",))
+    options = _options(runs_folder, hidden)._replace(working_folder=project)
+    connector = LocalLauncher(["sh", "-c", _TRIES.format(".")], options=options).launch(Invocation(()), environment={})
+    found = dict(line.partition(" ")[::2] for line in read_all(connector).decode().splitlines())
+    assert report_of(connector).ended_cleanly
+    for each in ("store", "log", "link"):
+        assert "No such file" in found[each]
+    assert "Read-only file system" in found["new"]  # It would be lost with the sandbox.
+    assert (found["beside"], found["made"]) == ("of config.json", "made")
+    assert {path.name: path.read_text() for path in project.iterdir() if path.is_file()} == {
+        "state.db": "of state.db",
+        "state.db-wal": "of state.db-wal",
+        "link": "of state.db",
+        "config.json": "of config.json1\n",
+        "lib.sh": "of lib.sh",
+    }
+
+
+@pytest.mark.parametrize("through", ["folder", "link"])
+def test_a_state_store_is_hidden_also_beside_the_program_itself(
+    through: str, tmp_path: Path, runs_folder: Path
+) -> None:
+    project = _project(tmp_path)
+    (tmp_path / "here").symlink_to(project)
+    named = project if through == "folder" else tmp_path / "here"
+    (project / "tap.sh").write_text(_TRIES.format(named) + f". {named}/lib.sh")
+    (project / "lib.sh").write_text("echo library read")
+    store = tmp_path / "store.db"
+    store.symlink_to(project / "state.db")
+    options = _options(runs_folder, _CONFINED._replace(hidden_files=(store,)))
+    connector = LocalLauncher(["sh", str(named / "tap.sh")], options=options).launch(Invocation(()), environment={})
+    found = dict(line.partition(" ")[::2] for line in read_all(connector).decode().splitlines())
+    for each in ("store", "log", "link"):
+        assert "No such file" in found[each]
+    assert (found["beside"], found["library"]) == ("of config.json", "read")
+    assert (project / "state.db").read_text() == "of state.db"
+
+
+def test_a_state_store_among_too_many_files_is_an_error(tmp_path: Path, runs_folder: Path) -> None:
+    project = _project(tmp_path)
+    for number in range(1100):
+        (project / str(number)).touch()
+    hidden = _CONFINED._replace(hidden_files=(project / "state.db",))
+    options = _options(runs_folder, hidden)._replace(working_folder=project)
+    with pytest.raises(
+        ConfigError, match=r"cannot be hidden among 1,10\d other files\nMove it into a folder of its own"
+    ):
+        LocalLauncher(["true"], options=options).launch(Invocation(()), environment={})

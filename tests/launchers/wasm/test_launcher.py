@@ -318,15 +318,23 @@ def test_a_variable_that_is_not_granted_is_an_error(source: Component) -> None:
         source.launcher(options=options).launch(invocation(Verb.CHECK, {}), environment={})
 
 
-@pytest.mark.parametrize("preopen", ["{home}", "{home}/states", "/"])
-def test_our_own_files_are_never_a_folder_of_a_component(preopen: str, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    (home / "states").mkdir(parents=True)
-    manifest = {**guests.MANIFEST, "permissions": {"fs": {"preopens": [preopen.format(home=home)]}}}
+_OURS, _STORE = "holds our own files, or is among them", "holds the state store"
+
+
+@pytest.mark.parametrize(
+    ("preopen", "found"),
+    [("home", _OURS), ("home/states", _OURS), ("..", _OURS), ("project", _STORE), ("disk", _STORE)],
+)
+def test_our_own_files_are_never_in_a_folder_of_a_component(preopen: str, found: str, tmp_path: Path) -> None:
+    for folder in ("home/states", "project/exports", "disk"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "disk" / "shop.db").touch()
+    (store := tmp_path / "project" / "state.db").symlink_to("../disk/shop.db")
+    manifest = {**guests.MANIFEST, "permissions": {"fs": {"preopens": [f"{tmp_path}/{preopen}"]}}}
     path = tmp_path / "nosy.wasm"
     path.write_bytes(guests.connector(tmp_path, "source", manifest))
-    options = LaunchOptions(permissions=Permissions(hidden=(home,)))
-    with pytest.raises(ConfigError, match="holds our own files, or is among them"):
+    options = LaunchOptions(permissions=Permissions(hidden=(tmp_path / "home",), hidden_files=(store,)))
+    with pytest.raises(ConfigError, match=found):
         Component(path, tmp_path).launcher(options=options).launch(invocation(Verb.CHECK, {}), environment={})
     allowed = Component(path, tmp_path).launcher(Narrowing(preopens=()), options)
     assert output(allowed, Verb.CHECK, {}).lines[0]["status"] == "success"
