@@ -45,6 +45,11 @@ class StateCodec(Protocol):
         """The parts of a connection-wide state by stream, read as by `value`; None if it is a single position."""
         ...
 
+    def values_by_stream(self, state: State, *, exact: bool = False) -> Mapping[StreamId, Any]:
+        """The values that a connection-wide state holds for single streams, read as by `value`; empty if it names none.
+        Other than one of `parts`, such a value may be no position without the rest of the state."""
+        ...
+
     def position(self, state: State, stream: StreamId) -> StreamPosition:
         """The position of the stream in a state of its own, or of the whole connection."""
         ...

@@ -158,6 +158,20 @@ def test_the_part_of_one_stream_is_set_in_a_state_that_all_share(place: Place) -
     assert refused["error"]["remedy"] == "There are states of: eu.users, orders"
 
 
+def test_the_part_of_one_stream_is_shown_of_a_state_that_all_share(place: Place) -> None:
+    users = {"records": 25, "namespace": "eu"}
+    place.json("sync", place.connect({"streams": {"users": users, "orders": {"records": 4}}, "state": "global"}))
+    for name in ("eu.users", "users"):
+        [kept] = place.json("state", "show", "shop", name)["states"]
+        assert (kept["stream"], kept["streams"]) == (None, {"eu.users": {"next": 25}})
+    shown = place.run("state", "show", "shop", "users").out
+    assert '{"next": 25}' in shown and '{"next": 4}' not in shown
+    assert "It is a part of the state that its streams share" in shown
+    refused = place.json("state", "show", "shop", "carts", code=2)["error"]
+    assert "the streams share one state, and it names no stream 'carts'" in refused["message"]
+    assert refused["remedy"].startswith("It names eu.users, orders.")
+
+
 def test_a_legacy_state_is_set_as_a_whole_alone(place: Place) -> None:
     place.json("sync", place.connect({**USERS, "state": "legacy"}))
     before = states(place)

@@ -70,16 +70,18 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
     sizes = store.kept_sizes(target.name)
     shown = StateView(target, store)
     parts = {id(stored): shown.parts(stored) for stored in states}
+    chosen: StreamId | None = None
     if stream is not None:
         own = [*(stored.state.stream for stored in states), *(size.asset.stream for size in sizes)]
-        chosen = _known_stream(stream, [*own, *(part for streams in parts.values() for part in streams)])
+        known = [*own, *(part for streams in parts.values() for part in streams)]
+        chosen = _known_stream(stream, known, is_shared=any(stored.state.stream is None for stored in states))
         states = [stored for stored in states if stored.state.stream == chosen or chosen in parts[id(stored)]]
         sizes = [size for size in sizes if size.asset.stream == chosen]
     kept = {size.asset[1:]: shown.kept(size, with_values=stream is not None) for size in sizes}
     of_states = {(stored.state.stream, stored.partition) for stored in states}
     value: dict[str, Any] = {"connection": target.name}
     value["states"] = [
-        shown.value(stored)
+        shown.value(stored, part=chosen)
         | ({"kept_values": kept[key]} if (key := (stored.state.stream, stored.partition)) in kept else {})
         for stored in states
     ]
@@ -93,12 +95,15 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
         row
         for stored in states
         for row in (shown.row(stored, max_characters=2000), *shown.part_rows(stored, max_characters=2000))
-        if stream is None or stored.state.stream or row[0].partition(" [")[0] == str(chosen)
+        if chosen is None or stored.state.stream or row[0].partition(" [")[0] == str(chosen)
     ]
     grids = [
         Grid(_SHOW, rows, texts=("state",)) if rows else f"{target.name} has no states",
         *_kept_grids(kept),
     ]
+    if chosen is not None and any(stored.state.stream is None for stored in states):
+        rest = f"airbyte-proto state show {target.name}"
+        grids.append(f"It is a part of the state that its streams share, and that {rest} shows as a whole.")
     enriched = 0 if stream is not None else store.count_enriched_rows(target.name)
     if enriched:
         value["enriched_rows"] = enriched
@@ -310,19 +315,24 @@ def _stream_of(name: str, namespace: str | None = None) -> "StreamId":
     return StreamId.of(name, namespace)
 
 
-def _known_stream(name: str, known: "Sequence[StreamId | None]") -> "StreamId":
-    """The stream with this full name, or with this bare name if only one stream has it."""
+def _known_stream(name: str, known: "Sequence[StreamId | None]", *, is_shared: bool = False) -> "StreamId":
+    """The stream with this full name, or with this bare name if only one stream has it. An error says so if the known
+    streams are those of a state that all share."""
     from dagster_airbyte_proto.connection.stream_names import streams_named, unmistakable_name
 
     streams = list(dict.fromkeys(stream for stream in known if stream is not None))
     found = streams_named(name, streams)
     if len(found) == 1:
         return found[0]
+    named = ", ".join(map(unmistakable_name, found) if found else map(str, streams))
+    if is_shared and not found:
+        raise ConfigError(
+            "looking up a stream's state",
+            f"the streams share one state, and it names no stream {name!r}",
+            remedy=f"It names {named or 'none'}. Without a stream, `airbyte-proto state show` shows all of it.",
+        )
     problem = f"there are {len(found)} streams {name!r}" if found else f"there is no state of a stream {name!r}"
-    remedy = (
-        f"There are states of: {', '.join(map(unmistakable_name, found) if found else map(str, streams)) or 'none'}"
-    )
-    raise ConfigError("looking up a stream's state", problem, remedy=remedy)
+    raise ConfigError("looking up a stream's state", problem, remedy=f"There are states of: {named or 'none'}")
 
 
 def _stream_to_set(store: "StateStore", target: Target, name: str, namespace: str | None) -> "StreamId":

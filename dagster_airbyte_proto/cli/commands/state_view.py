@@ -47,20 +47,21 @@ class StateView:
         return self._row(name, self._value(stored.state), stored, max_characters)
 
     def part_rows(self, stored: "StoredState", *, max_characters: int = 60) -> list[tuple[Any, ...]]:
-        """A row for each stream that has a part of its own in a shared state."""
+        """A row for each stream that a shared state names."""
         return [
             self._row(stream_text(stream, stored.partition), value, stored, max_characters)
             for stream, value in self.parts(stored).items()
         ]
 
     def parts(self, stored: "StoredState") -> "dict[StreamId, Any]":
-        """The parts of a shared state that belong to single streams."""
-        found = None if stored.state.stream else self._codec.parts(stored.state, exact=True)
-        return {stream: self._mask.value(value) for stream, value in (found or {}).items()}
+        """The parts of a shared state that belong to single streams. One may mean nothing without the rest."""
+        found = {} if stored.state.stream else self._codec.values_by_stream(stored.state, exact=True)
+        return {stream: self._mask.value(value) for stream, value in found.items()}
 
-    def value(self, stored: "StoredState") -> dict[str, Any]:
-        parts = self.parts(stored)
-        whole = {"streams": {str(stream): part for stream, part in parts.items()}} if parts else {}
+    def value(self, stored: "StoredState", part: "StreamId | None" = None) -> dict[str, Any]:
+        """A state by JSON's names; of the parts of a shared one all, or that of a stream."""
+        parts = {stream: value for stream, value in self.parts(stored).items() if part in (None, stream)}
+        whole = {"streams": {str(stream): value for stream, value in parts.items()}} if parts else {}
         return {
             **whole,
             "stream": str(stored.state.stream) if stored.state.stream else None,

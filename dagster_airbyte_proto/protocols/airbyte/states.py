@@ -109,6 +109,14 @@ class AirbyteStates:
     ) -> Mapping[StreamId, Any] | None:
         return None
 
+    def values_by_stream(self, state: State, *, exact: bool = False) -> Mapping[StreamId, Any]:
+        """The value of each stream in a GLOBAL state, beside the position that all streams share."""
+        substates = _substates(_global(state)) if state.scope is StateScope.GLOBAL else []
+        return {
+            substate.stream: _readable((members(item) or {}).get("stream_state", b"null"), exact=exact)
+            for substate, item in substates
+        }
+
     def position(self, state: State, stream: StreamId) -> StreamPosition:
         if state.scope is not StateScope.GLOBAL:
             return as_position(None, _value_for_people(state))
@@ -145,9 +153,9 @@ class AirbyteStates:
         return frozenset(substate.stream for substate, _ in named)
 
 
-def _readable(raw: bytes) -> Any:
+def _readable(raw: bytes, *, exact: bool = False) -> Any:
     try:
-        return value(raw)
+        return (exact_value if exact else value)(raw)
     except MemberError:
         return raw.decode("utf-8", "replace")
 

@@ -84,6 +84,14 @@ class RapidbyteStates:
     ) -> Mapping[StreamId, Any] | None:
         return None
 
+    def values_by_stream(
+        self,
+        state: State,  # noqa: ARG002
+        *,
+        exact: bool = False,  # noqa: ARG002
+    ) -> Mapping[StreamId, Any]:
+        return {}
+
     def position(self, state: State, stream: StreamId) -> StreamPosition:  # noqa: ARG002 - each state is of one stream
         return as_position(None, self.value(state))
 

@@ -96,6 +96,9 @@ class SingerStates:
             return None
         return {StreamId.of(name): _readable(part, exact=exact) for name, part in bookmarks.items()}
 
+    def values_by_stream(self, state: State, *, exact: bool = False) -> Mapping[StreamId, Any]:
+        return self.parts(state, exact=exact) or {}
+
     def position(self, state: State, stream: StreamId) -> StreamPosition:
         bookmarks = _bookmarks_of(state)
         if bookmarks is None:
