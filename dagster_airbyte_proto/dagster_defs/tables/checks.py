@@ -285,8 +285,11 @@ def _time_column(planned: PlannedStream) -> str | None:
 
 
 def parsed_time(value: str | None) -> datetime | None:
-    """Parses a time; one without a zone is UTC."""
+    """Parses a time; one without a zone is UTC. One that Python does not have becomes the nearest that it has."""
     if value is None:
         return None
-    time = datetime.fromisoformat(value)
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        time = datetime.max if len(value.partition("-")[0]) > len("9999") else datetime.min
     return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -56,6 +56,7 @@ _SECRETS = "(?i)secret|password|token|access[.-]?key|credential"
 _OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cos"))
 _POLL_SECONDS = 0.1
 _KILL_WAIT_SECONDS = 3.0
+_CYCLE_DAYS = 146_097  # those of 400 years, after which the calendar repeats itself
 _starting = threading.Lock()
 _start_given_up = threading.Event()
 
@@ -63,7 +64,7 @@ _start_given_up = threading.Event()
 class QueryResult(NamedTuple):
     """The columns and rows of a query, in values that JSON has.
 
-    Dates, decimals, bytes and NaN are text. A VARIANT is the text of its JSON.
+    Dates and times, decimals, bytes and NaN are text. A VARIANT is the text of its JSON.
     """
 
     columns: tuple[str, ...]
@@ -202,8 +203,6 @@ _ODD_NAMES = (
 def query(session: SparkSession, sql: str) -> QueryResult:
     """Runs one statement and returns all its rows. Raises TableError with the first line of Spark's message."""
     log_no_raised_errors()
-    if is_remote(session):
-        limit_retries_of(session)
     try:
         # Through Arrow: rows from `collect` have timestamps in the time zone of this process.
         answer = session.sql(sql).toArrow()
@@ -212,8 +211,7 @@ def query(session: SparkSession, sql: str) -> QueryResult:
         if isinstance(error, PySparkException) and is_server_lost(error):
             remedy = "Does the Connect server run, and may this machine reach it? Run the query again then."
         raise TableError("running the query", first_line(error), remedy=remedy) from error
-    values = [(column.to_pylist(maps_as_pydicts="lossy"), column.type) for column in answer.columns]
-    columns = [[_plain(value, kind) for value in column] for column, kind in values]
+    columns = [[_plain(value, each.type) for value in _python_values(each)] for each in answer.columns]
     return QueryResult(tuple(answer.column_names), [list(row) for row in zip(*columns, strict=True)])
 
 
@@ -349,6 +347,35 @@ def keep_interrupt_handler() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread() and handler is not None:
             signal.signal(signal.SIGINT, handler)
+
+
+def _python_values(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        return cast(list[Any], column.to_pylist(maps_as_pydicts="lossy"))
+    except (OverflowError, ValueError):  # A time before the year 1 or after 9999: Python has none.
+        return [_python_value(each) for each in column]
+
+
+def _python_value(scalar: Any) -> Any:
+    """The value of a scalar, in which a time that Python does not have is text."""
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_map(kind):
+        return {_python_value(item["key"]): _python_value(item["value"]) for item in scalar.values}
+    if pa.types.is_struct(kind):
+        return {name: _python_value(item) for name, item in scalar.items()}
+    if pa.types.is_list(kind):
+        return [_python_value(item) for item in scalar.values]
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        is_date = pa.types.is_date(kind)
+        days, rest = (scalar.value, 0) if is_date else divmod(scalar.value, 86_400_000_000)  # microseconds, in Spark
+        cycles, days = divmod(days, _CYCLE_DAYS)
+        first = datetime.datetime(1970, 1, 1, tzinfo=None if is_date or not kind.tz else datetime.UTC)
+        near = first + datetime.timedelta(days, microseconds=rest)
+        return f"{near.year + 400 * cycles:04}{(near.date() if is_date else near).isoformat()[4:]}"
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:

@@ -178,6 +178,23 @@ def test_a_query_answers_in_what_json_knows(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("_far_from_utc")
+def test_times_that_python_does_not_have_are_answered_too(spark: SparkSession) -> None:
+    far, near = "timestamp_micros(253402300800000000 + 1500000)", "timestamp'2026-01-02 03:04:05.5'"
+    answer = query(
+        spark,
+        f"select {far} as t, date_add(date'9999-12-31', 60) as day, cast({far} as timestamp_ntz) as n,"
+        f" array(struct({far} as x, 1 as y)) as a, map(date_add(date'0001-01-01', -1), {far}) as m, null as z"
+        f" union all select {near}, date'2026-01-02', cast({near} as timestamp_ntz), null, null, null",
+    )
+    text = "10000-01-01T00:00:01.500000"
+    assert answer.rows == [
+        [f"{text}+00:00", "10000-02-29", text, [{"x": f"{text}+00:00", "y": 1}], {"0000-12-31": f"{text}+00:00"}, None],
+        ["2026-01-02T03:04:05.500000+00:00", "2026-01-02", "2026-01-02T03:04:05.500000", None, None, None],
+    ]
+
+
+@pytest.mark.spark
 def test_a_statement_without_rows_has_an_answer(spark: SparkSession) -> None:
     assert query(spark, "create namespace if not exists lake.empty").rows == []
     assert query(spark, "select 1 as a where false") == (("a",), [])
