@@ -25,6 +25,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.translator import (
     TableFormat,
 )
 from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks, check_specs
+from dagster_airbyte_proto.dagster_defs.tables.table_metadata import check_sample_rows
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PlannedStream
 
@@ -121,9 +122,11 @@ def build_connector_assets(
     `connector_key`.
 
     `include_metadata` and `sample_rows` replace the methods that such a function would chain: `fetch_column_metadata`,
-    `with_insights`, `with_sample`.
+    `with_insights`, `with_sample`. Raises ConfigError for what these refuse.
     """
     _check_included(connection, include_metadata)
+    if sample_rows:
+        check_sample_rows(f"{asset_error_context(connection)}: reading `sample_rows`", sample_rows)
 
     def step(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = getattr(context.resources, connector_key).sync(context)

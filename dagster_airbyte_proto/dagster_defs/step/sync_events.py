@@ -31,7 +31,7 @@ from dagster_airbyte_proto.dagster_defs.step.failures import (
     failing_the_step,
 )
 from dagster_airbyte_proto.dagster_defs.step.run_progress import RunProgress
-from dagster_airbyte_proto.dagster_defs.tables.table_metadata import RequestedMetadata
+from dagster_airbyte_proto.dagster_defs.tables.table_metadata import RequestedMetadata, check_sample_rows
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
@@ -45,7 +45,6 @@ _STOP_SECONDS = 10.0
 # A terminated step has to be gone within ten seconds; the drain and the stop after it stay below that.
 _DRAIN_SECONDS = 7.0
 _STOP_AFTER_DRAIN_SECONDS = 1.5
-_MAX_SAMPLE_ROWS = 100
 
 
 class BuildMaterialization(Protocol):
@@ -108,8 +107,7 @@ class SyncEvents(Iterator[SyncEvent]):
     def with_sample(self, rows: int = 10) -> "SyncEvents":
         """Adds some of the rows that the sync brought. They stay in Dagster's event log, readable by everyone who can
         see it: keep private data out. Raises ConfigError for fewer than 1 or more than 100 rows."""
-        if not 1 <= rows <= _MAX_SAMPLE_ROWS:
-            raise ConfigError("choosing a sample", f"{rows} rows", remedy=f"A sample has 1 to {_MAX_SAMPLE_ROWS} rows.")
+        check_sample_rows("choosing a sample", rows)
         return self._with_requested(self._requested._replace(sample_rows=rows))
 
     def _with_requested(self, requested: RequestedMetadata) -> "SyncEvents":

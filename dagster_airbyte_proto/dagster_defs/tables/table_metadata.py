@@ -16,6 +16,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.column_schema import (
     table_schema,
 )
 from dagster_airbyte_proto.dagster_defs.tables.checks import Query
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.schema.columns import META, Column, ValueKind
 from dagster_airbyte_proto.tables.sql_names import quoted
@@ -23,6 +24,7 @@ from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables
 
 _MAX_COLUMNS = 100
 _MAX_VALUE_CHARACTERS = 100
+_MAX_SAMPLE_ROWS = 100
 # Dagster's web server leaves larger integers out of plots, but plots the same value as a float.
 _LARGEST_PLOTTED = 2**31 - 1
 _NUMBERS = frozenset((ValueKind.INTEGER, ValueKind.BIG_INTEGER, ValueKind.NUMBER, ValueKind.DECIMAL))
@@ -39,6 +41,12 @@ class RequestedMetadata(NamedTuple):
     column_metadata: bool = False
     insights: bool = False
     sample_rows: int = 0
+
+
+def check_sample_rows(doing: str, rows: int) -> None:
+    """Raises ConfigError for a number of rows that no sample has."""
+    if not 1 <= rows <= _MAX_SAMPLE_ROWS:
+        raise ConfigError(doing, f"{rows} rows", remedy=f"A sample has 1 to {_MAX_SAMPLE_ROWS} rows.")
 
 
 class SyncedTable(NamedTuple):
@@ -118,7 +126,10 @@ def _bound(column: Column, value: Any) -> Any:
     if value is None or column.type.kind is ValueKind.DATE:
         return value
     if column.type.kind in _TIMES:
-        time = datetime.fromisoformat(value)
+        try:
+            time = datetime.fromisoformat(value)
+        except ValueError:  # After the year 9999: Python has no such time.
+            return value
         return dg.MetadataValue.timestamp(time if time.tzinfo else time.replace(tzinfo=UTC))
     if isinstance(value, int) and abs(value) <= _LARGEST_PLOTTED:
         return value

@@ -291,6 +291,13 @@ def test_metadata_that_no_step_reports_is_refused(tmp_path: Path) -> None:
         build_connector_assets(connection(), home=tmp_path, include_metadata=wanted)
 
 
+@pytest.mark.parametrize("rows", [-1, 101])
+def test_a_sample_that_no_step_takes_is_refused_as_definitions_load(rows: int, tmp_path: Path) -> None:
+    save(tmp_path, USERS)
+    with pytest.raises(ConfigError, match=f"`sample_rows`: {rows} rows\nA sample has 1 to 100 rows"):
+        build_connector_assets(connection(), home=tmp_path, sample_rows=rows)
+
+
 def test_what_does_not_fit_the_catalog_names_file_stream_and_nearest_name(tmp_path: Path) -> None:
     save(tmp_path, USERS)
     misnamed = connection_file(tmp_path, streams={"usres": {}})
