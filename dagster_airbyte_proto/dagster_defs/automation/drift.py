@@ -12,6 +12,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import discove
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice_words
+from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, StreamId
 from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes, in_former_order, saved_before
@@ -53,7 +54,7 @@ def build_schema_drift_checks(
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         words = newest_slice_words(definition.connection, assets.partitions_def, context.instance)
         connector = getattr(context.resources, connector_key)
-        with opened_engine(connector, deployment=partial(run_deployment, context)) as engine:
+        with failing_the_step(), opened_engine(connector, deployment=partial(run_deployment, context)) as engine:
             drift = detect_drift(definition, engine, words)
         for stream in drift.new_streams:
             context.log.warning(f"{stream} is in the connector's catalog and has no asset yet")

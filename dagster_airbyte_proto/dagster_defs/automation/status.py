@@ -8,6 +8,7 @@ import dagster as dg
 
 from dagster_airbyte_proto.dagster_defs.automation.next_runs import NextRun, next_runs
 from dagster_airbyte_proto.dagster_defs.engines import opened_store
+from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
 from dagster_airbyte_proto.diagnosis.connection_status import ConnectionStatus, connection_status
 
 _CHECK = "all_complete"
@@ -38,7 +39,7 @@ def build_status_asset(
     )
     def status(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster reads it
         now = datetime.now(UTC)
-        with opened_store(getattr(context.resources, connector_key)) as store:
+        with failing_the_step(), opened_store(getattr(context.resources, connector_key)) as store:
             found = [connection_status(store, connection, now) for connection in store.connections()]
         upcoming = next_runs(context, [each.connection for each in found], now)
         return dg.MaterializeResult(metadata=_metadata(found, upcoming, now), check_results=[_check(found)])

@@ -25,7 +25,8 @@ def failing_the_step() -> Iterator[None]:
         # By the time of a retry, the run that holds the connection's lease will have ended.
         is_retryable = error.retryable or isinstance(error, StateConflict)
         cause = error.__cause__
-        has_more_to_say = cause is not None and str(cause) not in str(error)
+        # Of the error of a database only the driver's own words count: around them are a class and a link.
+        has_more_to_say = cause is not None and str(getattr(cause, "orig", cause)).strip() not in str(error)
         # Not from the error itself: it would be shown again, with a stack trace that says nothing about the fault.
         raise dg.Failure(str(error), allow_retries=is_retryable) from cause if has_more_to_say else None
 

@@ -10,9 +10,9 @@ import yaml
 from dagster._core.definitions.reconstruct import ReconstructableRepository
 
 from dagster_airbyte_proto.dagster_defs.automation.status import build_status_asset
-from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource
+from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
 from tests.dagster_defs.conftest import OpenRuns
-from tests.dagster_defs.support.shop_runs import Runs
+from tests.dagster_defs.support.shop_runs import Run, Runs
 
 TWO = {"streams": {"users": {"records": 12}, "orders": {"records": 4}}, "state_every": 5}
 
@@ -42,6 +42,21 @@ def test_the_asset_has_the_status_of_each_connection_and_its_check_warns(runs: O
     found, check = materialized(shop)
     assert (found["not_complete"], check.passed, check.severity) == (1, False, dg.AssetCheckSeverity.WARN)
     assert check.metadata["connections"].value == {"shop": "failed"}
+
+
+def test_a_store_that_does_not_answer_is_reported_in_a_few_lines(runs: OpenRuns) -> None:
+    shop = runs()
+    result = dg.materialize(
+        [build_status_asset()],
+        instance=shop.instance,
+        resources={"connector": ConnectorResource(state=SqlStateStore(url="postgresql://ann@127.0.0.1:1/shop"))},
+        raise_on_error=False,
+    )
+    run = Run(shop.instance, result.run_id)
+    [said] = run.descriptions
+    assert said.startswith("using the state store: postgresql+psycopg://ann@127.0.0.1:1/shop: connection failed")
+    assert "Check that the server runs and that state_url is right." in said
+    assert "sqlalchemy" not in run.stack_traces
 
 
 _CODE_LOCATION = """
