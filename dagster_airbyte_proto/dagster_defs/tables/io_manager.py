@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
+from dagster_shared.check import CheckError
 from pydantic import Field, PrivateAttr
 
 from dagster_airbyte_proto.connection import Connection
@@ -324,11 +325,16 @@ def _has_table(connection: Connection) -> bool:
 
 
 def _assets_beside(context: dg.OutputContext) -> Iterator[tuple[dg.AssetKey, Mapping[str, Any]]]:
-    """The assets of the code location, with their metadata; none for an output that is stored outside of a step."""
+    """The assets of the code location, with their metadata. Those of the job alone in a run without a code location, as
+    by `dg.materialize`; none for an output that is stored outside of a step."""
     try:
-        graph = context.step_context.job_def.asset_layer.asset_graph
+        step = context.step_context
     except dg.DagsterInvariantViolationError:
         return
+    try:
+        graph = step.repository_def.asset_graph  # A job of selected assets has those alone.
+    except CheckError:
+        graph = step.job_def.asset_layer.asset_graph
     for key in graph.get_all_asset_keys():
         yield key, graph.get(key).metadata
 

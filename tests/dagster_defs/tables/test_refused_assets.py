@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster._core.definitions.reconstruct import ReconstructableRepository
 
 from dagster_airbyte_proto import (
     ConfigError,
@@ -41,7 +42,9 @@ def test_rows_at_a_destination_are_no_input(quick_folder: Path, written: dict[st
         _materialize(quick_folder, reader, build(connection(**written)))
 
 
-class _Raw(StreamTranslator):
+class Raw(StreamTranslator):
+    """Gives the assets of streams other keys than their tables have."""
+
     def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
         spec = super().get_asset_spec(data)
         return spec.replace_attributes(key=spec.key.with_prefix("raw"))
@@ -52,6 +55,46 @@ def test_a_frame_does_not_replace_the_rows_of_a_stream(quick_folder: Path) -> No
     def cleaned() -> pa.Table:
         return pa.table({"id": [1]})
 
-    streams = build_connector_assets(connection(streams={"users": {}}), home=quick_folder, translator=_Raw())
+    streams = build_connector_assets(connection(streams={"users": {}}), home=quick_folder, translator=Raw())
     with pytest.raises(ConfigError, match=r"lake\.shop\.users is the table of the stream raw/shop/users: its rows"):
         _materialize(quick_folder, cleaned, streams)
+
+
+_LOCATION = """
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+
+from dagster_airbyte_proto import SparkSessionResource, SparkTableIOManager, build_connector_assets
+from tests.dagster_defs.support.saved import connection
+from tests.dagster_defs.tables.test_refused_assets import Raw
+
+streams = build_connector_assets(connection(streams={{"users": {{}}}}), home=Path({folder!r}), translator=Raw())
+
+@dg.asset(key=["shop", "users"])
+def cleaned() -> pa.Table:
+    return pa.table({{"id": [1]}})
+
+@dg.definitions
+def location():
+    return dg.Definitions(
+        assets=[streams, cleaned], jobs=[dg.define_asset_job("clean", selection=[cleaned])],
+        executor=dg.in_process_executor,
+        resources={{
+            "connector": dg.ResourceDefinition.none_resource(),
+            "io_manager": SparkTableIOManager(spark=SparkSessionResource(warehouse={folder!r})),
+        }},
+    )
+"""
+
+
+def test_a_job_of_the_frame_alone_does_not_replace_the_rows_of_a_stream(quick_folder: Path) -> None:
+    code = quick_folder / "location.py"
+    code.write_text(_LOCATION.format(folder=str(quick_folder)))
+    job = ReconstructableRepository.for_file(str(code), "location").get_reconstructable_job("clean")
+    with (
+        dg.instance_for_test() as instance,
+        pytest.raises(ConfigError, match=r"lake\.shop\.users is the table of the stream raw/shop/users: its rows"),
+    ):
+        dg.execute_job(job, instance, raise_on_error=True)
