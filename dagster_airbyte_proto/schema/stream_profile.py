@@ -100,6 +100,32 @@ def form_changes(
     return tuple(found)
 
 
+def has_text_form(text: str) -> bool:
+    """True for a form of the texts of a key or a cursor, also where it may be one of several."""
+    return set(text.split(_OR)) <= _TEXT_FORMS
+
+
+def either_form(form: str, other: str) -> str:
+    """The form of texts that may have the one or the other."""
+    return _OR.join(dict.fromkeys([*form.split(_OR), *other.split(_OR)]))
+
+
+def joined_forms(profile: StreamProfile, other: StreamProfile) -> StreamProfile:
+    """The profile, where the texts of key and cursor may also have the forms of the other one."""
+    forms = {
+        column: either_form(form, other.text_forms.get(column, form)) for column, form in profile.text_forms.items()
+    }
+    return msgspec.structs.replace(profile, text_forms=forms)
+
+
+def with_form(profile: StreamProfile, column: str, form: str) -> StreamProfile:
+    """The profile with another form of a column beside key and cursor."""
+    others = {*(profile.json_columns or ())} - {column}
+    return msgspec.structs.replace(
+        profile, json_columns=tuple(sorted(others | {column} if form == _FORMS[True] else others))
+    )
+
+
 def missing_columns(
     before: StreamProfile, table: TableName, unmatched: Collection[str], formerly: Mapping[str, str]
 ) -> tuple[str, ...]:
@@ -131,6 +157,8 @@ _TEXTS = {
     ChangeKind.STREAM_RETURNED: "the source offers the stream again",
 }
 _FORMS = {False: "plain text", True: "JSON text"}
+_TEXT_FORMS = frozenset(("string", "JSON text"))
+_OR = " or "
 NO_COLUMN = "no column"
 
 

@@ -84,6 +84,8 @@ def state_changes(tx: Connection, connection: str, limit: int) -> list[StateChan
 def check_version(tx: Connection, connection: str, version: int, doing: str) -> None:
     """Raises ConfigError if there is no such version, or the history does not go back to it any more."""
     newest = last_number(tx, connection, "version")
+    if version and not newest:
+        raise no_versions(doing, connection)
     if not 0 <= version <= newest:
         raise ConfigError(
             doing,
@@ -98,6 +100,16 @@ def check_version(tx: Connection, connection: str, version: int, doing: str) -> 
             remedy=f"airbyte-proto state history {connection} lists the versions. `keep_history_days` of the settings"
             " says how long they are kept.",
         )
+
+
+def no_versions(doing: str, connection: str) -> ConfigError:
+    """The error for a connection that has no version to go back to."""
+    return ConfigError(
+        doing,
+        "there are no versions to go back to, for no run has moved a state, as where streams are read whole",
+        remedy=f"airbyte-proto table history {connection} lists the snapshots of its tables, and airbyte-proto table"
+        " rollback takes a table back to one.",
+    )
 
 
 def fold_history(tx: Connection, connection: str, before: datetime) -> int:

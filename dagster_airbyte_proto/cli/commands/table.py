@@ -174,7 +174,7 @@ def expire(call: Call, names: tuple[str, ...], keep_seconds: float, orphan_secon
 @click.argument("name", metavar="NAME")
 @click.option("--to", "snapshot_id", required=True, metavar="SNAPSHOT", help="A snapshot of `table history`.")
 def rollback(call: Call, name: str, snapshot_id: str) -> Answer:
-    """Rolls a table back to a snapshot, unless a connection syncs into it: its states have to go back too."""
+    """Rolls a table back to a snapshot, unless states of a connection belong to its rows: they have to go back too."""
     from dagster_airbyte_proto.sync.maintenance.table_rollback import roll_back_table
 
     with _open_tables(call, [name]) as opened:

@@ -1,7 +1,7 @@
 """The loads that landed in the tables of a connection, and the versions of its states to which they belong."""
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -53,6 +53,12 @@ class VersionTimes:
         self._made_at = {made_at: version for version, made_at, _ in reversed(changes)}
         self._versions = [(version, run_id) for version, _, run_id in changes]
         self._times = list(accumulate((made_at for _, made_at, _ in changes), max))
+        numbered = [(run_id, number) for number, (_, run_id) in enumerate(self._versions)]
+        self._first_of_run = dict(reversed(numbered))
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        return [version for version, _ in self._versions]
 
     def of(self, entry: LoggedLoad) -> int:
         """The version of the states to which a load belongs; 0 before the first."""
@@ -63,7 +69,11 @@ class VersionTimes:
         number, run_id = bisect_right(self._times, entry.ended_at), entry.load.run_id
         before, before_by = self._versions[number - 1] if number else (0, "")
         after, after_by = self._versions[number] if number < len(self._versions) else (0, "")
-        return after if after_by == run_id != before_by else before
+        if after_by == run_id != before_by:
+            return after
+        first = self._first_of_run.get(run_id, -1)
+        # Runs of other partitions move states in between, and none but such runs.
+        return self._versions[first][0] if entry.partition and first >= number else before
 
     def were_changed_by_hand(self, stream: StreamId, since: int, until: int) -> bool:
         """True if a person set or reset the stream's state after one version, and up to another."""

@@ -10,6 +10,8 @@
 - With the states, the store's memory of what the tables hold (`commit/table_witness.py`) becomes that of the version.
   Without it a stream that is appended by now would be read again on top of the rows of a full refresh, and one that has
   another table by now would go on in that one, which lacks the rows before its state.
+- Runs of partitions work side by side: one may land first and move its state last. Then no snapshot has the rows of the
+  version between them, and the rollback is refused.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,16 +19,21 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
+from dagster_airbyte_proto.checkpoints.sql.states import no_versions
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, Lease, StateChange, StateStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.model import State, StreamId, TableName
 from dagster_airbyte_proto.sync.maintenance.landed_loads import PastLoad, VersionTimes, landed_loads
+from dagster_airbyte_proto.sync.maintenance.past_profiles import PastProfiles
 from dagster_airbyte_proto.tables.care import PastRewind, TablePast
 from dagster_airbyte_proto.tables.formats import rewinder_of
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.tables.care import TableRewinder
+
+_MAX_PARTITIONS = 10
+"""The most that an error names."""
 
 
 class RolledBackTable(NamedTuple):
@@ -65,14 +72,27 @@ class _TableAt(NamedTuple):
     def rewinds(self) -> Sequence[PastRewind]:
         return () if self.past is None else self.past.rewinds
 
+    @property
+    def newest_load_version(self) -> int:
+        return max(each.version for each in self.landed)
+
     def has_changed_since(self, version: int) -> bool:
-        return max([self.landed[-1].version, *(each.version for each in self.rewinds)]) > version
+        return max([self.newest_load_version, *(each.version for each in self.rewinds)]) > version
+
+    def mixed(self, version: int) -> Sequence[PastLoad]:
+        """The loads after a version that landed before one that it has, and the loads behind them that it has: no
+        snapshot has the latter alone."""
+        undone = [each.version > version for each in self.landed]
+        if undone == sorted(undone):
+            return ()
+        first, last = undone.index(True), len(undone) - undone[::-1].index(False)
+        return self.landed[first:last]
 
     @property
     def is_back(self) -> bool:
         """True if the last change of the table was a rollback to that place."""
         last = self.rewinds[-1] if self.rewinds else None
-        return last is not None and last.target == self.snapshot_id and last.version > self.landed[-1].version
+        return last is not None and last.target == self.snapshot_id and last.version > self.newest_load_version
 
     @property
     def load(self) -> PastLoad | None:
@@ -93,41 +113,76 @@ def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Roll
     repeatable.
 
     Raises ConfigError before anything has moved: for an unknown version, while a load is announced, for a table that is
-    gone or whose snapshot has expired, for tables without snapshots. When a TableError is raised, the states have
-    moved, and so have all tables that do not refuse.
+    gone or whose snapshot has expired, for tables without snapshots, where runs of partitions landed in another order
+    than their states moved. When a TableError is raised, the states have moved, and so have all tables that do not
+    refuse.
     """
     store, versions = engine.store, VersionTimes(engine.store, lease.connection)
     landed = landed_loads(store, lease.connection, versions)
     if not landed:  # Such as those of a relay. No table need be opened, nor have snapshots.
         return Rollback(tuple(store.rollback(lease, version, who=who)), ())
+    doing = f"rolling back connection {lease.connection} to version {version}"
     rewinder = rewinder_of(engine.tables)
     tables = [_table_at(engine, rewinder, name, loads, version) for name, loads in landed.items()]
+    _check_order(tables, versions, version, doing)
     changed = [each for each in tables if each.has_changed_since(version)]
     for each in changed:
-        _check_snapshot(each, f"rolling back connection {lease.connection} to version {version}")
+        _check_snapshot(each, doing)
     moving = [(each, each.past) for each in changed if each.past is not None]
     streams = {load.part.stream for each, _ in moving if not each.is_back for load in each.landed}
     changes = store.rollback(lease, version, who=who, landed=_memory(tables, streams, versions, version))
     newest = changes or store.history(lease.connection, limit=1)
-    return Rollback(tuple(changes), tuple(_rewound(rewinder, moving, newest[0].version if newest else 0)))
+    profiles = PastProfiles(store, lease, {each.name: each.load.entry if each.load else None for each, _ in moving})
+    profiles.begin()
+    done: list[RolledBackTable] = []
+    try:
+        for rolled_back in _rewound(rewinder, moving, newest[0].version if newest else 0):
+            done.append(rolled_back)
+    finally:
+        profiles.end({each.table for each in done})
+    return Rollback(tuple(changes), tuple(done))
 
 
 def version_before_newest_run(store: StateStore, connection: str) -> int:
     """The version that undoes the newest run that changed a state; 0 for the first one.
 
     A rollback is no such run: one that has undone the run already is repeated, for it may have died before the tables
-    had moved. Raises ConfigError where the states were rolled back to another version since.
+    had moved. Raises ConfigError where no run has moved a state, where runs of other partitions moved states in
+    between, and where the states were rolled back to another version since.
     """
+    doing = f"rolling back the newest run of connection {connection}"
     changes = store.history(connection, limit=NO_LIMIT)
+    if not changes:
+        raise no_versions(doing, connection)
     of_run = list(dropwhile(_is_rollback, changes))
-    version = next((change.version for change in of_run if change.run_id != of_run[0].run_id), 0)
+    before = list(dropwhile(lambda change: change.run_id == of_run[0].run_id, of_run))
+    version = before[0].version if before else 0
+    if firsts := [change.version for change in before if change.run_id == of_run[0].run_id]:
+        _check_runs_alone([each for each in before if each.version > firsts[-1]], of_run, doing)
     if len(of_run) < len(changes) and _states_at(changes, version) != _states_at(changes, changes[0].version):
         raise ConfigError(
-            f"rolling back the newest run of connection {connection}",
+            doing,
             "its states were rolled back since, to another version than the one before that run",
             remedy=f"Name the version: `airbyte-proto state history {connection}` lists them.",
         )
     return version
+
+
+def _check_runs_alone(between: Sequence[StateChange], changes: Sequence[StateChange], doing: str) -> None:
+    """Raises ConfigError where runs of other partitions moved states `between` the changes of the newest one: then no
+    version undoes it alone."""
+    run_id = changes[0].run_id
+    others = [each for each in between if each.run_id != run_id and each.partition and not _is_rollback(each)]
+    if not others:
+        return
+    first = min(each.version for each in changes if each.run_id == run_id)
+    before = max((each.version for each in changes if each.version < first), default=0)
+    partitions = ", ".join(sorted({each.partition for each in others})[:_MAX_PARTITIONS])
+    raise ConfigError(
+        doing,
+        f"run {run_id} worked side by side with runs of other partitions ({partitions}): no version undoes it alone",
+        remedy=f"Sync its partition again, which replaces it; or name version {before}, which undoes all of them.",
+    )
 
 
 def _is_rollback(change: StateChange) -> bool:
@@ -144,11 +199,43 @@ def _states_at(changes: Sequence[StateChange], version: int) -> Mapping[tuple[St
 
 
 def _table_at(
-    engine: "Engine", rewinder: "TableRewinder", name: TableName, landed: Sequence[PastLoad], version: int
+    engine: "Engine", rewinder: "TableRewinder", name: TableName, loads: Sequence[PastLoad], version: int
 ) -> _TableAt:
-    is_there = engine.tables.witness(name, landed[-1].entry.load.connection) is not None
+    is_there = engine.tables.witness(name, loads[-1].entry.load.connection) is not None
     past = rewinder.past(name) if is_there else None
+    landed = loads if past is None else _as_landed(loads, past)
     return _TableAt(name, landed, past, _last_at(landed, past, version))
+
+
+def _as_landed(loads: Sequence[PastLoad], past: TablePast) -> Sequence[PastLoad]:
+    """The loads in the order of their snapshots: runs of partitions, side by side, announce them in another one. A load
+    that only a person said has landed stays behind the one before it."""
+    if not any(each.entry.partition for each in loads):
+        return loads
+    place = {snapshot_id: number for number, snapshot_id in enumerate(past.snapshots)}
+    places: list[int] = []
+    for each in loads:
+        is_said = each.snapshot_id is None and bool(places)
+        places.append(places[-1] if is_said else place.get(each.snapshot_id or "", -1))
+    return [each for _, _, each in sorted(zip(places, range(len(loads)), loads, strict=True))]
+
+
+def _check_order(tables: Sequence[_TableAt], versions: VersionTimes, version: int, doing: str) -> None:
+    """Raises ConfigError where runs of partitions landed in a table in another order than their states moved. It names
+    the nearest versions at which table and states match."""
+    there = [each for each in tables if each.past is not None]
+    found = next((each for each in there if each.mixed(version)), None)
+    if found is None:
+        return
+    exact = [each for each in (0, *versions.numbers) if not any(table.mixed(each) for table in there)]
+    near = [*[each for each in exact if each < version][-1:], *[each for each in exact if each > version][:1]]
+    partitions = ", ".join(sorted({each.entry.partition for each in found.mixed(version)})[:_MAX_PARTITIONS])
+    raise ConfigError(
+        doing,
+        f"runs of partitions ({partitions}) landed in table {found.name} side by side, and no snapshot of it has the"
+        " rows of that version alone",
+        remedy=f"Name version {' or '.join(map(str, near))}; then sync the partitions again that it undoes.",
+    )
 
 
 def _last_at(landed: Sequence[PastLoad], past: TablePast | None, version: int) -> PastLoad | PastRewind | None:

@@ -3,16 +3,22 @@
 The state of a connection says which rows it has sent. If only the rows were removed, they would never be sent again. So
 a table that a connection writes must go back together with the states, by a rollback of the connection. The error of
 this module names the version for that.
+
+Streams that are read whole have no states: their tables go back alone, under the lease of the connection.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
 
-from dagster_airbyte_proto.checkpoints.store import LoggedLoad, StateStore
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.protocols.lookup import PUSH
+from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.maintenance.care import known_loads
 from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes
-from dagster_airbyte_proto.tables.care import SnapshotChange, TableCare, TableHistory
+from dagster_airbyte_proto.sync.maintenance.past_profiles import PastProfiles
+from dagster_airbyte_proto.tables.care import SnapshotChange, TableCare, TableHistory, TablePast
 from dagster_airbyte_proto.tables.formats import rewinder_of
 
 if TYPE_CHECKING:
@@ -29,7 +35,7 @@ class StateVersion(NamedTuple):
 def roll_back_table(engine: "Engine", care: TableCare, name: TableName, snapshot_id: str) -> bool:
     """Rolls back a table. Returns False when it was at the snapshot already.
 
-    Raises ConfigError for a table that a connection writes. The error names the command that rolls back both.
+    Raises ConfigError for a table of which a state depends. The error names the command that rolls back both.
     """
     doing = f"rolling back table {name} to snapshot {snapshot_id}"
     rewinder, history = rewinder_of(engine.tables), care.history(name)
@@ -39,9 +45,58 @@ def roll_back_table(engine: "Engine", care: TableCare, name: TableName, snapshot
             "it has no such snapshot, or the snapshot has expired",
             remedy=f"`airbyte-proto table history {name}` lists its snapshots.",
         )
-    if any(change.stream is not None for change in history.changes):
+    if all(change.stream is None for change in history.changes):
+        return rewinder.rewind(name, snapshot_id, seen=rewinder.past(name), version=0)
+    connection = _only_writer(engine.store, history)
+    if connection is None or _has_states(engine.store, connection, name):
         raise _written_by_connection(doing, engine.store, history, snapshot_id)
-    return rewinder.rewind(name, snapshot_id, seen=rewinder.past(name), version=0)
+    run_id = f"table-rollback-{uuid4().hex[:8]}"
+    with acquire_lease(engine.store, connection, run_id, engine.settings.lease_seconds) as keeper:
+        if engine.store.announced_loads(connection):
+            raise ConfigError(
+                doing,
+                f"a load of connection {connection} is announced and not finished, and finishing it would change the"
+                " table again",
+                remedy=f"Run airbyte-proto recover {connection} first.",
+            )
+        if _has_states(engine.store, connection, name):  # A sync has ended meanwhile.
+            raise _written_by_connection(doing, engine.store, history, snapshot_id)
+        past = rewinder.past(name)
+        profiles = PastProfiles(
+            engine.store, keeper.lease, {name: _load_at(engine.store, care.history(name), past, snapshot_id)}
+        )
+        newest = engine.store.history(connection, limit=1)
+        profiles.begin()
+        has_moved = rewinder.rewind(name, snapshot_id, seen=past, version=newest[0].version if newest else 0)
+        profiles.end({name})
+        return has_moved
+
+
+def _only_writer(store: StateStore, history: TableHistory) -> str | None:
+    """The connection whose loads a table has, if no other one's are there and the store knows the newest."""
+    loads = known_loads(store, history)
+    written = [change.load_id for change in history.changes if change.stream is not None]
+    connections = {entry.load.connection for entry in loads.values()}
+    return connections.pop() if len(connections) == 1 and written[-1] in loads else None
+
+
+def _has_states(store: StateStore, connection: str, name: TableName) -> bool:
+    """True if a state covers rows of the table, or the table remembers what a push has delivered."""
+    if store.protocol(connection) == PUSH:
+        return True
+    loads = [each for each in store.loads(connection, limit=NO_LIMIT) if each.status is LoadStatus.DONE]
+    newest = {part.stream: part for each in reversed(loads) for part in each.load.parts if part.table == name}
+    of_streams = {stored.state.stream for stored in store.states(connection, partition=None)}
+    return any(stream in of_streams or (None in of_streams and not part.read_whole) for stream, part in newest.items())
+
+
+def _load_at(store: StateStore, history: TableHistory, past: TablePast, snapshot_id: str) -> LoggedLoad | None:
+    """The load whose rows a snapshot has. None if that is not known."""
+    loads, targets = known_loads(store, history), {each.snapshot_id: each.target for each in past.rewinds}
+    change = _origin(history, loads, snapshot_id)
+    while change is not None and change.rewound_at is not None:
+        change = _origin(history, loads, targets.pop(change.snapshot_id, None) or "")
+    return None if change is None else loads.get(change.load_id or "")
 
 
 def state_version_at(store: StateStore, history: TableHistory, snapshot_id: str) -> StateVersion | None:
@@ -61,9 +116,11 @@ def state_version_at(store: StateStore, history: TableHistory, snapshot_id: str)
     connection = landed.load.connection
     versions = VersionTimes(store, connection)
     order = [each.load_id or "" for each in history.changes if each.rewound_at is None and each.load_id in loads]
-    later = [loads[each] for each in order[order.index(load_id) + 1 :]]
+    place = order.index(load_id)
     version = versions.of(landed)
-    is_shared = any(versions.of(each) == version for each in later)
+    # Of runs side by side, too, that landed in another order than their states moved.
+    has_others = any(versions.of(loads[each]) > version for each in order[:place])
+    is_shared = has_others or any(versions.of(loads[each]) <= version for each in order[place + 1 :])
     return None if is_shared else StateVersion(connection, version)
 
 

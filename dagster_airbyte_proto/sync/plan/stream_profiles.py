@@ -32,6 +32,7 @@ from dagster_airbyte_proto.schema.names import column_name
 from dagster_airbyte_proto.schema.stream_profile import (
     StreamProfile,
     change_text,
+    either_form,
     form_changes,
     missing_columns,
     profile_changes,
@@ -215,7 +216,7 @@ class StreamProfiles:
                 continue
             retyped = retyped_columns(before.text_forms, self._text_forms[stream])
             if retyped:
-                either = {each.column: f"{each.in_table} or {each.in_stream}" for each in retyped}
+                either = {each.column: either_form(each.in_table, each.in_stream) for each in retyped}
                 saved[stream] = msgspec.structs.replace(before, text_forms={**before.text_forms, **either})
         if saved:
             self._store.save_stream_profiles(self._lease, saved, [])

@@ -13,11 +13,15 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto.checkpoints.slot import Slot
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.automation.operations import build_connection_jobs
 from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource
 from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOManager
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
+from dagster_airbyte_proto.loads.load import Load
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.protocols.airbyte.states import AirbyteStates
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
@@ -124,6 +128,37 @@ def test_a_rollback_without_a_version_does_not_go_forward(runs: OpenRuns) -> Non
     run = launch(shop, "rollback", {"tables": False})
     assert "to another version than the one before that run" in run.descriptions[0]
     assert shop.place.positions() == {"users": 12}
+
+
+def test_a_rollback_of_streams_without_states_says_what_to_do(runs: OpenRuns) -> None:
+    shop = runs(write="overwrite", read="full_refresh")
+    shop.place.sync_of(TWO)
+    for form in ({}, {"version": 3, "tables": False}):
+        [said] = launch(shop, "rollback", form).descriptions
+        assert "there are no versions to go back to" in said and "airbyte-proto table rollback" in said, form
+    assert len(shop.place.column("users")) == 12
+
+
+def test_a_rollback_without_a_version_undoes_no_part_of_a_run(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer(TWO)
+    store = shop.place.store
+    leases = {
+        key: store.acquire("shop", run_id=f"run-{key}", holder="h", seconds=30, slot=Slot(key, 2)) for key in ("a", "b")
+    }
+    store.note_protocol(leases["a"], "airbyte")
+    for number, (key, stream) in enumerate((("a", "users"), ("b", "users"), ("b", "orders"), ("a", "orders"))):
+        load = Load(f"load-{number}", "shop", f"run-{key}", (), ())
+        store.announce(leases[key], load, partition=key)
+        store.promote(leases[key], load, [AirbyteStates().from_value(StreamId.of(stream), {"next": 1})], [])
+    for lease in leases.values():
+        store.release(lease)
+    [said] = launch(shop, "rollback", {"tables": False}).descriptions
+    assert "run run-a worked side by side with runs of other partitions (b)" in said
+    assert "name version 0, which undoes all of them" in said
+    assert len(store.states("shop", partition=None)) == 4
+    assert launch(shop, "rollback", {"version": 0, "tables": False}).succeeded
+    assert store.states("shop", partition=None) == []
 
 
 def test_each_job_starts_with_a_form_of_its_defaults() -> None:

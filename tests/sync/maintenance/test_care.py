@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
-from dagster_airbyte_proto.errors import CommitUnknown, ConfigError
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, StateConflict
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import State, StateScope, StreamId, TableName, WriteMode
@@ -236,6 +236,33 @@ def test_a_table_of_no_connection_rolls_back_alone(lake: Lake, spark: SparkSessi
     assert roll_back_table(lake.engine, care, name, first)
     assert not roll_back_table(lake.engine, care, name, first)
     assert care.facts(name).rows == 3
+
+
+@pytest.mark.spark
+def test_the_table_of_a_stream_that_is_read_whole_rolls_back_alone(lake: Lake) -> None:
+    def sync(records: int) -> None:
+        lake.sync({"users": {"records": records}}, {"users": {"read": "full_refresh", "write": "overwrite"}})
+
+    sync(5)
+    sync(8)
+    name, care, store = table(lake), care_of(lake.tables), lake.engine.store
+    first = care.history(name).shown[0][1]
+    with pytest.raises(ConfigError, match="there are no versions to go back to"):
+        lake.roll_back(1)
+    with lake.lease() as lease:
+        with pytest.raises(StateConflict):
+            roll_back_table(lake.engine, care, name, first)
+        load = Load("l1", lake.name, lease.run_id, (), ())
+        store.announce(lease, load)
+    with pytest.raises(ConfigError, match="announced and not finished"):
+        roll_back_table(lake.engine, care, name, first)
+    with lake.lease() as lease:
+        store.promote(lease, load, (), ())
+    assert roll_back_table(lake.engine, care, name, first)
+    assert not roll_back_table(lake.engine, care, name, first)
+    assert lake.ids("users") == list(range(5))
+    sync(9)
+    assert lake.ids("users") == list(range(9))
 
 
 class Landing(NamedTuple):

@@ -15,13 +15,13 @@ from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateChange
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.loads.load import Load
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.loads.load import CommittedRows, Load
+from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.settings import CompactAfter, Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back
-from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
@@ -347,3 +347,43 @@ def test_rows_that_a_table_had_before_the_first_load_stay(lake: Lake, spark: Spa
         assert lake.ids("users") == [100, 101, 102]
         lake.users(5)
         assert lake.ids("users") == [*range(5), 100, 101, 102]
+
+
+class InterleavingStore(SqlStore):
+    """Has another run come and go once, after a load has landed and before its states move."""
+
+    def __init__(self, url: str, meanwhile: Callable[[], object]) -> None:
+        super().__init__(url)
+        self._meanwhile: list[Callable[[], object]] = [meanwhile]
+
+    def promote(self, lease: Lease, load: Load, states: Sequence[State], committed: Sequence[CommittedRows]) -> None:
+        if self._meanwhile:
+            self._meanwhile.pop()()
+        super().promote(lease, load, states, committed)
+
+
+def test_runs_of_partitions_that_interleave_are_undone_whole_or_not_at_all(lake: Lake, spark: SparkSession) -> None:
+    def sync(partition: str) -> None:
+        lake.sync({"users": {"records": 4}}, {"users": "append"}, SyncRequest(slice=Slice(partition)))
+
+    def partitions() -> list[str]:
+        table = f"lake.{lake.name}.users"
+        return [row[0] for row in query(spark, f"select distinct _airbyte_partition from {table} order by 1").rows]
+
+    def other_run() -> None:
+        lake.engine = plain
+        sync("b")
+
+    sync("first")
+    version, plain = lake.version, lake.engine
+    store = InterleavingStore(plain.settings.state_url, other_run)
+    lake.engine = Engine(plain.settings, store=store, tables=lake.tables)
+    sync("a")
+    with pytest.raises(ConfigError, match=r"runs of partitions \(a, b\) landed in table") as refused:
+        lake.roll_back(version + 1)
+    assert f"Name version {version} or {version + 2}" in refused.value.remedy
+    assert partitions() == ["a", "b", "first"]
+    for target, there in ((version, ["first"]), (version + 2, ["a", "b", "first"]), (version, ["first"])):
+        lake.roll_back(target)
+        assert partitions() == there
+        assert [each.partition for each in plain.store.states(lake.name, partition=None)] == there

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from dagster_airbyte_proto.checkpoints.slot import Slot
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes
 from tests.conformance.state_store.fixtures import USERS, HandClock, committed_users, load_of, stream_state
@@ -39,3 +40,18 @@ def test_a_load_without_a_state_belongs_to_the_version_before_it_or_to_the_first
     assert {each.load.load_id: versions.of(each) for each in store.loads("shop")} == {
         "a": 1, "b": 2, "c": 2, "d": 2, "e": 2
     }  # fmt: skip
+
+
+def test_a_load_without_a_state_belongs_to_its_run_also_where_runs_of_partitions_interleave(tmp_path: Path) -> None:
+    clock = HandClock()
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db", clock=clock)
+    leases = {
+        key: store.acquire("shop", run_id=key, holder="one", seconds=60, slot=Slot(key, 2)) for key in ("one", "two")
+    }
+    for name, key, has_state in (("a", "one", False), ("b", "two", True), ("c", "one", True), ("d", "two", False)):
+        clock.advance(1)
+        load = load_of(name, *([stream_state(USERS, name)] if has_state else []), run_id=key)
+        store.announce(leases[key], load, partition=key)
+        store.promote(leases[key], load, load.states, [committed_users()])
+    versions = VersionTimes(store, "shop")
+    assert {each.load.load_id: versions.of(each) for each in store.loads("shop")} == {"a": 2, "b": 1, "c": 2, "d": 2}
