@@ -19,6 +19,7 @@ from dagster_airbyte_proto.dagster_defs.tables.checks import (
     StreamChecks,
     check_results,
     check_specs,
+    parsed_time,
 )
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import PlannedStream, PushMode, RelayTarget
@@ -213,3 +214,8 @@ def test_a_table_that_is_not_there_fails_its_checks_and_raises_nothing(asked: Qu
     found = results(CheckInput(planned(USERS), TOLD, "lake.shop.nowhere", query=asked), EVERYTHING)
     assert not found["primary_key"].passed
     assert "nowhere" in (found["primary_key"].description or "")
+
+
+def test_a_time_that_python_does_not_have_is_the_nearest_that_it_has() -> None:
+    found = [parsed_time(text) for text in ("10000-01-01T00:00:00+00:00", "0000-12-31", "2026-01-02T03:04:05")]
+    assert [time and time.year for time in found] == [9999, 1, 2026]
