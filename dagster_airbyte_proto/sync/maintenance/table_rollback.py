@@ -35,7 +35,7 @@ class StateVersion(NamedTuple):
 def roll_back_table(engine: "Engine", care: TableCare, name: TableName, snapshot_id: str) -> bool:
     """Rolls back a table. Returns False when it was at the snapshot already.
 
-    Raises ConfigError for a table of which a state depends. The error names the command that rolls back both.
+    Raises ConfigError for a table on which a state depends. The error names the command that rolls back both.
     """
     doing = f"rolling back table {name} to snapshot {snapshot_id}"
     rewinder, history = rewinder_of(engine.tables), care.history(name)
