@@ -1,9 +1,6 @@
 """A database behind a URL: opened at its first use, safe under threads and forks. Its errors are ProtoErrors.
 
-SQLite: one file, in WAL mode with full syncs, so that committed data survives a kill and a power cut. Writers begin
-with BEGIN IMMEDIATE: otherwise a transaction that reads first and writes later would fail where it could have waited.
-They wait in our own way (`_begin_writing`), because SQLite's lets newcomers overtake. No connection stays open between
-transactions, so that a forked child never inherits one.
+SQLite: one file (`sqlite_engine.py`).
 
 PostgreSQL: through psycopg 3. Waiting for a lock has a timeout, and so has a call (`postgres_calls.py`). The server
 ends the transaction of a client that stops in the middle of one (a paused machine); otherwise the run that takes over
@@ -11,11 +8,8 @@ would wait until that client wakes up.
 """
 
 import os
-import random
-import sqlite3
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,10 +21,7 @@ from sqlalchemy import (
     URL,
     Connection,
     Engine,
-    NullPool,
     Table,
-    create_engine,
-    event,
     func,
     make_url,
     select,
@@ -51,6 +42,7 @@ from dagster_airbyte_proto.checkpoints.sql.migrations.table_version import (
     stored_version,
 )
 from dagster_airbyte_proto.checkpoints.sql.schema import UtcTime, schema_version
+from dagster_airbyte_proto.checkpoints.sqlite_engine import sqlite_engine
 from dagster_airbyte_proto.checkpoints.sqlite_files import sqlite_path
 from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
 
@@ -59,8 +51,6 @@ Clock = Callable[[], datetime]
 _SQLITE, _POSTGRES = "sqlite", "postgresql"
 _URLS = "Write sqlite:///path/to/state.db or postgresql://user:password@host/database."
 _TIMEOUT_SECONDS = 10
-_LONGEST_PAUSE, _SHORTEST_PAUSE, _SHRINK_RATE = 0.03, 0.003, 10
-"""Between two attempts of a writer to begin, in SQLite: the seconds at first and at last, and how fast they shrink."""
 
 _MIGRATION_LOCK = 7_246_180_315  # any number, as long as nobody else's advisory lock has it
 _SECRETS_IN_QUERY = ("password", "sslpassword", "passfile", "sslkey")
@@ -195,7 +185,7 @@ class Database:
 
     def _new_engine(self) -> Engine:
         if self._url.get_backend_name() == _SQLITE:
-            return _sqlite_engine(Path(self._url.database or ""), self._lock_timeout_seconds())
+            return sqlite_engine(Path(self._url.database or ""), self._lock_timeout_seconds())
         return self._postgres_engine()
 
     def _create_file(self, path: Path) -> None:
@@ -288,77 +278,6 @@ def _checked_url(text: str) -> URL:
     if name == _POSTGRES:
         return url.set(drivername="postgresql+psycopg")
     raise ConfigError("reading state_url", f"there is no state store for {name}", remedy=_URLS)
-
-
-def _sqlite_engine(path: Path, lock_timeout_seconds: float) -> Engine:
-    # An absolute path, so that a change of the working directory does no harm. `mode=rw` never creates the file: if
-    # somebody removes it under a running process, an empty one in its place would have no state and no lease.
-    uri = f"{path.absolute().as_uri()}?mode=rw"
-    engine = create_engine(
-        "sqlite+pysqlite://",
-        creator=lambda: sqlite3.connect(uri, uri=True, timeout=lock_timeout_seconds),
-        hide_parameters=True,
-        poolclass=NullPool,
-    )
-
-    @event.listens_for(engine, "connect")
-    def _set_up(dbapi_connection: sqlite3.Connection, _record: object) -> None:
-        # Turns off the driver's own transactions: it would begin them only at the first write, and never around DDL.
-        dbapi_connection.isolation_level = None
-        _use_wal(dbapi_connection)
-        dbapi_connection.execute("PRAGMA synchronous=FULL")
-        dbapi_connection.execute("PRAGMA foreign_keys=ON")
-
-    @event.listens_for(engine, "begin")
-    def _begin(tx: Connection) -> None:
-        if tx.get_execution_options().get("writes"):
-            _begin_writing(tx, lock_timeout_seconds)
-        else:
-            tx.exec_driver_sql("BEGIN")
-
-    return engine
-
-
-def _begin_writing(tx: Connection, timeout_seconds: float) -> None:
-    """Begins a transaction that writes, once no other does.
-
-    SQLite's own wait sleeps longer the longer it has waited: of 20 writers without a pause, some had one turn while
-    others had a hundred, and of 50 a third gave up. Here the one that has waited longest asks most often.
-    """
-    tx.exec_driver_sql("PRAGMA busy_timeout=0")
-    if not _has_begun(tx, timeout_seconds):
-        tx.exec_driver_sql("BEGIN IMMEDIATE")  # Again, so that its error is one of SQLAlchemy's.
-    tx.exec_driver_sql(f"PRAGMA busy_timeout={int(timeout_seconds * 1000)}")
-
-
-def _has_begun(tx: Connection, timeout_seconds: float) -> bool:
-    began = time.monotonic()
-    while (waited := time.monotonic() - began) < timeout_seconds:
-        try:
-            tx.connection.cursor().execute("BEGIN IMMEDIATE")
-            return True
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                return False
-        longest = max(_SHORTEST_PAUSE, _LONGEST_PAUSE / (1 + _SHRINK_RATE * waited))
-        time.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
-    return False
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switches the file to WAL mode, which it then keeps.
-
-    Two processes that switch at the same time do not wait for each other, as they would for any other lock: one of them
-    fails at once because the file is locked. So this tries again.
-    """
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
-    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 @contextmanager
