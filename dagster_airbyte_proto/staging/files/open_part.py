@@ -26,6 +26,7 @@ from dagster_airbyte_proto.staging.keys.dedup import (
     staged_keys,
 )
 from dagster_airbyte_proto.staging.keys.ranking import Ranking, RowsInFiles, RowsInOneFile, ranking_columns
+from dagster_airbyte_proto.staging.rows.changes import field_text
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
 
 _MAX_REJECTED_BYTES = 64 << 20
@@ -294,7 +295,7 @@ class OpenPart:
 
 def _by_column(counts: Mapping[str, int], columns: Columns) -> Counter[str]:
     """Counts by column what is counted by the path in the record. A path may end inside of the column's values."""
-    names = {".".join(column.path): column.name for column in columns.all}
+    names = {field_text(column.path, columns.all): column.name for column in columns.all}
     found: Counter[str] = Counter()
     for path, count in counts.items():
         outer = path

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import FieldPath
-from dagster_airbyte_proto.schema.columns import CHANGES
+from dagster_airbyte_proto.schema.columns import CHANGES, EXTRACTED_AT, Column, ValueKind
 
 NULLED = "NULLED"
 TRUNCATED = "TRUNCATED"
@@ -87,10 +87,9 @@ class _Entry(NamedTuple):
     change: str
     reason: str
 
-    @property
-    def landed(self) -> dict[str, str]:
+    def landed(self, fields: Collection[Column]) -> dict[str, str]:
         """The entry as it lands."""
-        return {"field": ".".join(self.path), "change": self.change, "reason": self.reason}
+        return {"field": field_text(self.path, fields), "change": self.change, "reason": self.reason}
 
 
 class Changes:
@@ -148,8 +147,11 @@ class Changes:
         noted = zip(self._rows, self._numbers, strict=True)
         return [int(row) for rows, number in noted if number in wanted for row in rows]
 
-    def entry_lists(self, rows: int) -> pa.Array:
-        """Returns the list of entries of each row, in the order in which they were noted. `rows` is their number."""
+    def entry_lists(self, rows: int, fields: Collection[Column] = ()) -> pa.Array:
+        """Returns the list of entries of each row, in the order in which they were noted. `rows` is their number.
+
+        Paths are written as among `fields`.
+        """
         if not self._entries:
             return _list_array(bytes(4 * (rows + 1)), pa.nulls(0, CHANGES.value_type))
         noted = np.concatenate([np.asarray(some, dtype=np.int64) for some in self._rows])
@@ -157,7 +159,8 @@ class Changes:
         offsets = np.zeros(rows + 1, dtype=np.int32)
         np.cumsum(np.bincount(noted, minlength=rows), out=offsets[1:])
         which = pa.array(entries[np.argsort(noted, kind="stable")])
-        return _list_array(offsets, pa.array([entry.landed for entry in self._entries], CHANGES.value_type).take(which))
+        landed = pa.array([entry.landed(fields) for entry in self._entries], CHANGES.value_type)
+        return _list_array(offsets, landed.take(which))
 
     def _add_entries(self, locations: ValueLocations, positions: _Positions, change: str, reason: str) -> None:
         if not len(positions):
@@ -173,6 +176,25 @@ class Changes:
     def _add(self, rows: _Positions, entry: _Entry) -> None:
         self._rows.append(rows)
         self._numbers.append(self._entries.setdefault(entry, len(self._entries)))
+
+
+def field_text(path: FieldPath, fields: Collection[Column]) -> str:
+    """A path in a record with dots between its steps; without any it is the time of emission, which is no field.
+
+    A field `a.b` has quotes beside a field `a` that has parts, and so has one that is called as the time of emission.
+    """
+    if not path:
+        return EXTRACTED_AT
+    first = path[0]
+    if first == EXTRACTED_AT or ("." in first and any(_has_inside(field, first) for field in fields)):
+        first = f'"{first}"'
+    return ".".join((first, *path[1:]))
+
+
+def _has_inside(field: Column, text: str) -> bool:
+    """True if the text could be a path to something in the field."""
+    has_parts = field.type.kind is ValueKind.STRUCT or field.type.depth > 0
+    return has_parts and text.startswith(f"{field.path[0]}.")
 
 
 def true_positions(claims: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

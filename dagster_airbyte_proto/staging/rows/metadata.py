@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.schema.columns import CHANGES, EXTRACTED_AT, INSTANT
+from dagster_airbyte_proto.schema.columns import CHANGES, INSTANT
 from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations
 from dagster_airbyte_proto.staging.rows.times import timestamps
 
@@ -18,8 +18,8 @@ _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _FOUR_DIGITS = _DIGITS[np.arange(1 << 16)[:, np.newaxis] >> np.array([12, 8, 4, 0]) & 15].view("S4").ravel()
 _EARLIEST_MILLISECONDS = -62_135_596_800_000  # 0001-01-01
 _LATEST_MILLISECONDS = 253_402_300_800_000  # 10000-01-01
-# By the column that the time lands in: a stream may well have a field of its own with the envelope's name of it.
-_TIME_LOCATION = ValueLocations((EXTRACTED_AT,))
+# A stream may well have a field of its own with the name of the time, in the envelope or in the table.
+_TIME_LOCATION = ValueLocations(())
 
 
 class SegmentTimes(NamedTuple):
@@ -91,9 +91,9 @@ def _convert_milliseconds(milliseconds: pa.Array, now_microseconds: int, changes
     return _integer_array(microseconds, INSTANT)
 
 
-def meta_column(sync_id: int, rows: int, source: pa.Array | None, changes: Changes) -> pa.Array:
+def meta_column(sync_id: int, lists: pa.Array, source: pa.Array | None) -> pa.Array:
     """Builds the column `_airbyte_meta`: the source's own changes first, then ours."""
-    lists = changes.entry_lists(rows)
+    rows = len(lists)
     if source is not None and source.null_count < rows:
         both = zip(source.to_pylist(), lists.to_pylist(), strict=True)
         lists = pa.array([[*(theirs or ()), *ours] for theirs, ours in both], CHANGES)

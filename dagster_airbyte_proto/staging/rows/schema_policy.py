@@ -100,7 +100,7 @@ def _note_nulled(parsed: ParsedBatch, nulled: Sequence[_ExcludedValues], columns
     index, meta = batch.schema.get_field_index(META), batch.column(META)
     inside = meta.type.get_field_index("changes")
     parts = [meta.field(number) for number in range(meta.type.num_fields)]
-    parts[inside] = concat_lists(parts[inside], changes.entry_lists(batch.num_rows))
+    parts[inside] = concat_lists(parts[inside], changes.entry_lists(batch.num_rows, columns.all))
     batch = batch.set_column(
         index, batch.schema.field(index), pa.StructArray.from_arrays(parts, fields=list(meta.type))
     )

@@ -194,7 +194,8 @@ class SegmentParser:
             extracted = extracted_at(wire.emitted_at, now_microseconds, wire.changes)
         else:
             extracted = extracted_at(pa.repeat(now_microseconds / 1000, rows), now_microseconds, wire.changes)
-        about = meta_column(self._sync_id, rows, wire.source_changes, wire.changes)
+        lists = wire.changes.entry_lists(rows, self._columns.parsed_fields)
+        about = meta_column(self._sync_id, lists, wire.source_changes)
         generation = pa.repeat(pa.scalar(self._planned.generation_id, pa.int64()), rows)
         batch = pa.RecordBatch.from_arrays(
             [

@@ -120,7 +120,7 @@ class RowTransformer:
         metadata = {name: before.column(name) for name in self._columns.metadata.names}
         if changes:
             about = metadata[META]
-            lists = concat_lists(about.field("changes"), changes.entry_lists(before.num_rows))
+            lists = concat_lists(about.field("changes"), changes.entry_lists(before.num_rows, self._columns.all))
             metadata[META] = pa.StructArray.from_arrays([about.field("sync_id"), lists], fields=list(about.type))
         columns = [*(arrays[column.name] for column in self._columns.all), *metadata.values()]
         return pa.RecordBatch.from_arrays(columns, schema=self._columns.schema)

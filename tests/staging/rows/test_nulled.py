@@ -2,7 +2,12 @@
 
 from collections.abc import Callable
 
-from dagster_airbyte_proto.model import PlannedStream, WriteMode
+import msgspec
+import pytest
+
+from dagster_airbyte_proto.model import ObjectsAs, PlannedStream, TypeChoices, WriteMode
+from dagster_airbyte_proto.schema.columns import EXTRACTED_AT
+from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from tests.staging.conftest import SHAPE, parse, plan, record
 
@@ -59,17 +64,33 @@ def test_a_bad_time_of_emission_and_what_the_source_nulled_are_not_ours(stream_i
     assert _nulled(stream_input(_ORDERS), *lines) == {"id": 1}
 
 
-def test_a_bad_time_of_emission_is_no_value_of_a_field_with_that_name(stream_input: Inputs) -> None:
-    planned = plan({"emitted_at": _NUMBER}, name="orders")
+@pytest.mark.parametrize(
+    ("name", "shown"), [("emitted_at", "emitted_at"), (EXTRACTED_AT, f'"{EXTRACTED_AT}"')], ids=["envelope", "table"]
+)
+def test_a_bad_time_of_emission_is_no_value_of_a_field_with_that_name(
+    stream_input: Inputs, name: str, shown: str
+) -> None:
+    planned = plan({name: _NUMBER}, name="orders")
     lines = (
-        _order('{"emitted_at":1}', ""),
-        _order('{"emitted_at":2}', ',"emitted_at":1e300'),
-        _order('{"emitted_at":"x"}'),
+        _order(f'{{"{name}":1}}', ""),
+        _order(f'{{"{name}":2}}', ',"emitted_at":1e300'),
+        _order(f'{{"{name}":"x"}}'),
     )
-    assert _nulled(stream_input(planned), *lines) == {"emitted_at": 1}
+    [column] = table_columns(planned).all
+    assert _nulled(stream_input(planned), *lines) == {column.name: 1}
     parsed = parse(planned, *lines)
     fields = [[each["field"] for each in row["changes"]] for row in parsed.batch.column("_airbyte_meta").to_pylist()]
-    assert fields == [["_airbyte_extracted_at"], ["_airbyte_extracted_at"], ["emitted_at"]]
+    assert fields == [[EXTRACTED_AT], [EXTRACTED_AT], [shown]]
+
+
+def test_a_field_with_a_dot_is_not_counted_for_the_part_of_another_one(stream_input: Inputs) -> None:
+    inside = {"type": "object", "properties": {"b": _NUMBER, "c": {"type": "array", "items": _NUMBER}}}
+    fields = {"a.b": _NUMBER, "a.c": {"type": "array", "items": _NUMBER}, "d.e": _NUMBER, "a": inside}
+    planned = msgspec.structs.replace(plan(fields, name="orders"), types=TypeChoices(objects=ObjectsAs.STRUCT))
+    line = _order('{"a.b":"x","a.c":[1,"x"],"d.e":"x","a":{"b":"x","c":["x",2,"x"]}}')
+    assert _nulled(stream_input(planned), line) == {"a.b": 1, "a.c": 1, "d.e": 1, "a": 3}
+    [row] = parse(planned, line).batch.column("_airbyte_meta").to_pylist()
+    assert sorted(each["field"] for each in row["changes"]) == ['"a.b"', '"a.c".1', "a.b", "a.c.0", "a.c.2", "d.e"]
 
 
 def test_rejected_rows_have_no_values_in_the_table(stream_input: Inputs) -> None:
