@@ -12,6 +12,10 @@ from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, StateChange, Store
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation, StateConflict
 from dagster_airbyte_proto.model import State, StateScope, StreamId
 
+_CHEAP_TO_FOLD = 1000
+_FOLDED_PER_OLD = 8
+"""More folded rows than these are written anew only for so many times fewer ones that have grown old."""
+
 
 class StateKey(NamedTuple):
     """The key of a state: a stream, or None for the whole connection, in one partition."""
@@ -116,14 +120,21 @@ def fold_history(tx: Connection, connection: str, before: datetime) -> int:
     """Folds all versions from before that time into the newest of them. Returns that version, 0 for none.
 
     Of each stream the last change stays, under that version, so that a rollback can still go to it and to later ones.
+    Where many have been folded, the next ones wait until they are worth it: each row of those before is written anew.
     """
     history = state_history
     here = history.c.connection == connection
-    first_kept = tx.scalar(select(func.min(history.c.version)).where(here, history.c.changed_at >= before))
-    newest = tx.scalar(select(func.max(history.c.version)).where(here))
-    version: int | None = first_kept - 1 if first_kept is not None else newest
-    if not version:
+    oldest = tx.scalar(select(func.min(history.c.version)).where(here))
+    if oldest is None:
         return 0
+    later = here, history.c.version > oldest  # What was folded has the oldest version, and is not looked at again.
+    first_kept = tx.scalar(select(func.min(history.c.version)).where(*later, history.c.changed_at >= before))
+    newest = tx.scalar(select(func.max(history.c.version)).where(here))
+    version: int = first_kept - 1 if first_kept is not None else newest
+    old = tx.scalar(select(func.count()).where(*later, history.c.version <= version)) or 0
+    folded = tx.scalar(select(func.count()).where(here, history.c.version == oldest)) or 0
+    if old < max(1, min(folded // _FOLDED_PER_OLD, folded - _CHEAP_TO_FOLD)):
+        return oldest if oldest > 1 else 0
     # Ranked in one pass. To look for a later change of each row takes hours where a hundred thousand partitions have a
     # state each, and nobody else writes to an SQLite file meanwhile.
     stream = [history.c[name] for name in ("namespace", "stream", "partition_key")]

@@ -1,9 +1,13 @@
 """Tests of the pruning of old history."""
 
+from collections import Counter
+from itertools import count
+
 import pytest
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.schema.evolution import ChangeKind, SchemaChange
 from tests.conformance.state_store.fixtures import (
     ORDERS,
@@ -59,6 +63,27 @@ class RetentionTests(StoreFixtures):
         store.prune_history(lease, days=2.5)
         with pytest.raises(ConfigError, match=f"version {version} is no longer kept; the oldest is 2"):
             store.rollback(lease, version, who="me")
+
+    def test_what_grows_old_waits_while_many_states_have_been_folded(
+        self, store: StateStore, lease: Lease, clock: HandClock
+    ) -> None:
+        streams = [StreamId.of(f"s{number}") for number in range(1100)]
+        numbers = count(1)
+
+        def versions(*moved: StreamId) -> list[tuple[int, int]]:
+            number = next(numbers)
+            self.promoted(store, lease, load_of(f"l{number}", *(stream_state(each, str(number)) for each in moved)))
+            clock.advance(_DAY)
+            store.prune_history(lease, days=0.5)
+            return sorted(Counter(each.version for each in store.history("shop", limit=9999)).items())
+
+        assert versions(*streams) == [(1, 1100)]
+        assert versions(*streams[:99]) == [(1, 1100), (2, 99)]
+        assert versions(*streams[:2]) == [(3, 1100)]
+        store.rollback(lease, 3, who="me")
+        assert [each.state for each in store.states("shop") if each.state.stream == streams[500]] == [
+            stream_state(streams[500], "1")
+        ]
 
     def test_a_reset_stays_a_reset(self, store: StateStore, lease: Lease, clock: HandClock) -> None:
         self.promoted(store, lease, load_of("a", stream_state(USERS, "u"), stream_state(ORDERS, "o")))
