@@ -5,7 +5,7 @@ import pytest
 from dagster_airbyte_proto.checkpoints.postgres_calls import BoundedConnection
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.errors import StateUnavailable
+from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
 from tests.support.postgres import PostgresServer
 
 
@@ -56,3 +56,23 @@ def test_a_server_without_a_free_connection_is_told_as_one(postgres_server: Post
     with pytest.raises(StateUnavailable, match="too many connections") as refused, Database(url).read():
         pass
     assert "max_connections" in refused.value.remedy
+
+
+def test_a_url_says_when_statements_are_prepared(postgres_server: PostgresServer) -> None:
+    def prepared(url: str) -> int:
+        with Database(url).read() as tx:
+            for _ in range(3):
+                tx.exec_driver_sql("SELECT 1")
+            return tx.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar_one()
+
+    url = postgres_server.new_store()
+    assert prepared(url) == prepared(_with(url, "prepare_threshold=none")) == 0
+    assert prepared(_with(url, "prepare_threshold=0")) > 0
+    with pytest.raises(ConfigError, match="prepare_threshold is no whole number"):
+        prepared(_with(url, "prepare_threshold=often"))
+    with pytest.raises(ConfigError, match="it sets autocommit, "):
+        prepared(_with(url, "autocommit=true"))
+
+
+def _with(url: str, option: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{option}"

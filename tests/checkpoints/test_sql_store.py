@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import stat
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from tests.conformance.state_store.fixtures import (
 from tests.conformance.state_store.lease_tests import FENCED
 from tests.conformance.state_store.suite import StateStoreConformance
 from tests.support.postgres import PostgresServer
+from tests.sync.read.test_failures import mounted
 
 # Waits to be told, so that all of them begin at once; then takes the lease, and says how that went.
 RACER = """
@@ -328,6 +331,41 @@ def test_a_disk_without_any_room_is_said_to_be_full(tmp_path: Path) -> None:
             SqlStore(url).stored_config("shop")
     finally:
         subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+def test_what_a_killed_writer_left_is_read_from_a_read_only_disk_or_named(tmp_path: Path) -> None:
+    live, copied = tmp_path / "live", tmp_path / "copied"
+    live.mkdir()
+    store = SqlStore(f"sqlite:///{live}/state.db")
+    store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+    with closing(sqlite3.connect(live / "state.db")) as writer:
+        writer.execute("UPDATE airbyte_proto_leases SET run_id = 'run-2'")
+        writer.commit()
+        assert (live / "state.db-wal").stat().st_size
+        shutil.copytree(live, copied)
+    with mounted(copied, "--bind", "-o", "ro", str(copied)):
+        assert [each.run_id for each in SqlStore(f"sqlite:///{copied}/state.db").current_leases("shop")] == ["run-2"]
+    (copied / "state.db-shm").unlink()
+    with (
+        mounted(copied, "--bind", "-o", "ro", str(copied)),
+        pytest.raises(ConfigError, match=r"its newest changes are in state\.db-wal") as refused,
+    ):
+        SqlStore(f"sqlite:///{copied}/state.db").current_leases("shop")
+    assert "Copy both files" in refused.value.remedy
+
+
+def test_a_store_that_others_write_while_it_is_read_from_a_read_only_mount_is_no_answer(tmp_path: Path) -> None:
+    live, seen = tmp_path / "live", tmp_path / "seen"
+    live.mkdir()
+    store = SqlStore(f"sqlite:///{live}/state.db")
+    store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+    with mounted(seen, "--bind", "-o", "ro", str(live)):
+        reader = Database(f"sqlite:///{seen}/state.db")
+        with pytest.raises(StateUnavailable, match="another program wrote to it"), reader.read() as tx:
+            tx.exec_driver_sql("SELECT 1 FROM airbyte_proto_leases")
+            store.acquire("crm", run_id="run-2", holder="two", seconds=60)
+        with reader.read() as tx:
+            assert tx.exec_driver_sql("SELECT count(*) FROM airbyte_proto_leases").scalar_one() == 2
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from dagster_airbyte_proto.checkpoints.sql.migrations.table_version import (
     stored_version,
 )
 from dagster_airbyte_proto.checkpoints.sql.schema import UtcTime, schema_version
-from dagster_airbyte_proto.checkpoints.sqlite_engine import sqlite_engine
+from dagster_airbyte_proto.checkpoints.sqlite_engine import check_unchanged, sqlite_engine
 from dagster_airbyte_proto.checkpoints.sqlite_files import sqlite_path
 from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
 
@@ -54,6 +54,9 @@ _TIMEOUT_SECONDS = 10
 
 _MIGRATION_LOCK = 7_246_180_315  # any number, as long as nobody else's advisory lock has it
 _SECRETS_IN_QUERY = ("password", "sslpassword", "passfile", "sslkey")
+_PREPARE = "prepare_threshold"
+_ONLY_IN_PYTHON = ("autocommit", "context", "cursor_factory", "row_factory")
+"""Arguments of psycopg's connect that a URL cannot give. In autocommit no change would be whole."""
 
 _LOCAL = "Put the home folder on a local disk, name another file by state_url, or use PostgreSQL."
 
@@ -104,7 +107,10 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """A read transaction, which sees one snapshot of the database."""
         with self._translating_errors(), self._engine().connect() as tx, tx.begin():
-            yield tx
+            try:
+                yield tx
+            finally:
+                check_unchanged(tx, str(self))
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -240,6 +246,8 @@ class Database:
             "keepalives_count": 3,
         }
         connect_args = {name: value for name, value in arguments.items() if name not in self._url.query}
+        if _PREPARE in self._url.query:
+            connect_args[_PREPARE] = self._prepare_threshold()
         try:
             from dagster_airbyte_proto.checkpoints.postgres_calls import bounded_engine  # Its driver is optional.
 
@@ -248,6 +256,15 @@ class Database:
             raise self._config_error(
                 "its driver is not installed", "pip install 'dagster_airbyte_proto[postgres]'"
             ) from error
+
+    def _prepare_threshold(self) -> int | None:
+        """After how many times a statement is prepared on the server; None for never."""
+        written = str(self._url.query[_PREPARE])
+        if written.lower() in ("", "none"):
+            return None
+        if not written.isdecimal():
+            raise self._config_error(f"{_PREPARE} is no whole number, and not none", _URLS)
+        return int(written)
 
     @contextmanager
     def _translating_errors(self) -> Iterator[None]:
@@ -276,6 +293,9 @@ def _checked_url(text: str) -> URL:
             )
         return url.set(drivername="sqlite+pysqlite", database=sqlite_path(text) or url.database)
     if name == _POSTGRES:
+        if wrong := [each for each in _ONLY_IN_PYTHON if each in url.query]:
+            found = f"it sets {' and '.join(wrong)}, which are no options of a connection to PostgreSQL"
+            raise ConfigError("reading state_url", found, remedy="Leave that out.")
         return url.set(drivername="postgresql+psycopg")
     raise ConfigError("reading state_url", f"there is no state store for {name}", remedy=_URLS)
 

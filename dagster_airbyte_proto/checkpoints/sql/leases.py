@@ -22,6 +22,7 @@ from dagster_airbyte_proto.errors import StateConflict
 CounterName = Literal["fence", "sync_id", "version"]
 
 _INTERNAL = re.compile(r" \(started [^()]*\)")
+_LONG = timedelta(minutes=10)
 
 
 def lock_new_or_known(tx: Connection, connection: str) -> None:
@@ -46,9 +47,9 @@ def take(tx: Connection, requested: Lease, slot: Slot, now: datetime, is_dead: C
     alive = [row for row in rows if row.expires_at > now and not is_dead(row.holder)]
     for row in excluded:
         if row in alive:
-            raise _held_by(row)
+            raise _held_by(row, now)
     if len(alive) >= slot.most_runs:
-        raise _full(alive)
+        raise _full(alive, now)
     lease = requested._replace(fence=next_number(tx, requested.connection, "fence"), partition=slot.partition)
     # Expired leases of other partitions stay: their runs may go on until somebody takes those over. Where one run may
     # work at a time, this one takes over all: two would hand on tokens of their own.
@@ -111,23 +112,33 @@ def _leases_of(connection: str) -> Any:
     return select(leases).where(leases.c.connection == connection)
 
 
-def _full(alive: Sequence[Row[Any]]) -> StateConflict:
+def _full(alive: Sequence[Row[Any]], now: datetime) -> StateConflict:
     first = min(alive, key=lambda row: row.fence)
     return StateConflict(
         f"starting to work on connection {first.connection}",
         f"{len(alive)} of its runs work now, and no more may; the oldest is of partition {first.partition_key}, by"
         f" {_process_text(first.holder)} (run {first.run_id}) since {_readable(first.since)}",
         remedy="Wait until one has ended. `parallel` in the connection says how many may work at once; of a connector"
-        " that rewrites its config it is one.",
+        f" that rewrites its config it is one.{_way_to_end(first, now)}",
     )
 
 
-def _held_by(row: Row[Any]) -> StateConflict:
+def _held_by(row: Row[Any], now: datetime) -> StateConflict:
     return StateConflict(
         f"starting to work on connection {row.connection}",
         f"{_process_text(row.holder)} has held it since {_readable(row.since)} (run {row.run_id})",
         remedy=f"Wait until that run has ended, or stop it. If it is dead, its lease ends by itself, at"
-        f" {_readable(row.expires_at)} or before.",
+        f" {_readable(row.expires_at)} or before.{_way_to_end(row, now)}",
+    )
+
+
+def _way_to_end(row: Row[Any], now: datetime) -> str:
+    """A lease that ends in years was taken while a clock was wrong: nobody waits for that."""
+    if row.expires_at - now < _LONG:
+        return ""
+    return (
+        f" If that run is dead and its lease ends too late for you, end it:"
+        f" airbyte-proto recover {row.connection} --dead-run {row.run_id}"
     )
 
 
