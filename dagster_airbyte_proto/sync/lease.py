@@ -6,14 +6,14 @@ error of a renewal does not end the run, and a run notices a lost lease at its n
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
-from dagster_airbyte_proto.errors import ProtoError, StateConflict
-from dagster_airbyte_proto.sync.process_identity import is_dead, this_process
+from dagster_airbyte_proto.errors import ConfigError, ProtoError, StateConflict
+from dagster_airbyte_proto.sync.process_identity import is_alive, is_dead, process_text, this_process
 
 _RENEWALS_PER_LEASE = 3
 _RETRY_SECONDS = 0.5
@@ -115,3 +115,27 @@ def acquire_lease(
                 has_notified = True
             if cancel.wait(min(left, _RETRY_SECONDS)):
                 raise
+
+
+def end_leases(store: StateStore, connection: str, run_id: str) -> Sequence[Lease]:
+    """Ends the leases that a dead run has on a connection, before they expire, and returns them.
+
+    A lease may last for years: it was taken while the clock was wrong, or `lease_seconds` is large. Only a person knows
+    whether a process of another machine is dead. If it lives after all, it loses its lease as to a run that takes over:
+    its next call with the old fence is refused.
+
+    Raises ConfigError if the run has none, or if its process is alive on this machine.
+    """
+    doing = f"ending the lease of run {run_id} on connection {connection}"
+    leases = store.current_leases(connection)
+    ended = [lease for lease in leases if lease.run_id == run_id]
+    if not ended:
+        others = ", ".join(f"{lease.run_id} ({process_text(lease.holder)})" for lease in leases)
+        raise ConfigError(doing, "it has none", remedy=f"Those that have one: {others or 'none'}.")
+    for lease in ended:
+        if is_alive(lease.holder):
+            found = f"{process_text(lease.holder)} is alive"
+            raise ConfigError(doing, found, remedy="Stop that process: then its lease ends by itself.")
+    for lease in ended:
+        store.release(lease)
+    return ended

@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.testing import crash_points
 from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 from tests.cli.conftest import USERS, Place, until
@@ -204,3 +207,42 @@ def test_a_sync_dies_at_the_point_it_was_reported_and_recover_ends_its_load(plac
     assert recovered[-1] == {"connection": "shop", "status": "complete", "recovered_loads": 1}
     assert [load["status"] for load in place.json("loads", "list", "shop")["loads"]] == ["done"]
     assert place.json("sync", file)["streams"]["users"]["emitted"] == 0
+
+
+def test_files_that_cannot_be_read_take_no_other_connection_along(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(tmp_path / "executor"))
+    Path("broken.yaml").write_text("connector: [")
+    result = place.run("sync-all", "broken.yaml", place.connect(USERS), "absent.yaml", "--json")
+    reports = result.json["connections"]
+    assert (result.code, [(each["connection"], each["status"]) for each in reports]) == (
+        1,
+        [("broken", "failed"), ("shop", "complete"), ("absent", "failed")],
+    )
+    assert reports[1]["streams"]["users"]["committed"] == 25
+    assert "broken.yaml" in reports[0]["error"] and "absent.yaml" in result.err
+    alone = place.run("sync-all", "broken.yaml")
+    assert (alone.code, "broken.yaml" in alone.out) == (2, True)
+
+
+def test_a_lease_that_a_wrong_clock_made_endless_is_ended_by_hand(place: Place) -> None:
+    file, later = place.connect(USERS), datetime.now(UTC) + timedelta(days=4000)
+    place.json("sync", file)
+    store = SqlStore(f"sqlite:///{place.folder}/.airbyte-proto/state.db", clock=lambda: later)
+    elsewhere = store.acquire("shop", run_id="run-of-a-pod", holder="pid 1 on a-pod", seconds=60)
+    refused = place.json("sync", file, code=1)["error"]["message"]
+    assert "airbyte-proto recover shop --dead-run run-of-a-pod" in refused
+    assert "Those that have one: run-of-a-pod (pid 1 on a-pod)." in place.run("recover", "shop", "--dead-run", "x").err
+    assert place.json("recover", "shop", "--dead-run", "run-of-a-pod")["ended_leases"] == ["run-of-a-pod"]
+    assert place.json("sync", file)["status"] == "complete"
+    with pytest.raises(StateConflict, match="no longer holds the lease"):
+        store.renew(elsewhere, 60)
+
+
+def test_the_lease_of_a_process_that_is_alive_is_not_ended_by_hand(place: Place) -> None:
+    running = place.start("sync", place.connect(HANGING))
+    running.wait_for("users: reading")
+    [lease] = SqlStore(f"sqlite:///{place.folder}/.airbyte-proto/state.db").current_leases("shop")
+    refused = place.json("recover", "shop", "--dead-run", lease.run_id, code=2)["error"]
+    assert f"pid {running.process.pid} on " in refused["message"] and "is alive" in refused["message"]

@@ -8,7 +8,7 @@ import click
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted, value_text
+from dagster_airbyte_proto.cli.output import Answer, Grid, counted, plain, value_text
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import progress_view, size_text
 
@@ -113,14 +113,28 @@ def _planned(
 
 @command_in(program, "recover")
 @click.argument("connection", metavar="C")
-def recover(call: Call, connection: str) -> Answer:
+@click.option(
+    "--dead-run",
+    "dead_runs",
+    metavar="RUN",
+    multiple=True,
+    help="End the lease of this run first: you know that its process is dead. May be repeated.",
+)
+def recover(call: Call, connection: str, dead_runs: tuple[str, ...]) -> Answer:
     """Completes or removes the loads that dead runs of a connection left."""
+    from dagster_airbyte_proto.sync.lease import end_leases
+    from dagster_airbyte_proto.sync.process_identity import process_text
     from dagster_airbyte_proto.sync.run import recover_connection
 
     target = call.known_connection_target(connection)
+    ended = [lease for run in dead_runs for lease in end_leases(call.store(), target.name, run)]
+    for lease in ended:
+        click.echo(f"ended the lease of run {lease.run_id}, {plain(process_text(lease.holder))}", err=True)
     with call.engine() as engine:
         recovered = recover_connection(engine, target.name)
-    value = {"connection": target.name, "status": "complete", "recovered_loads": recovered}
+    value: dict[str, Any] = {"connection": target.name, "status": "complete", "recovered_loads": recovered}
+    if ended:
+        value["ended_leases"] = [lease.run_id for lease in ended]
     line = f"{counted(recovered, 'load')} of dead runs recovered" if recovered else "nothing to recover"
     return Answer(value, (f"{target.name}: {line}",))
 

@@ -20,6 +20,13 @@ from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.telemetry.telemetry_choice import installed_telemetry
 
 
+class _Named(NamedTuple):
+    """A connection, and whether others have its name."""
+
+    connection: Connection
+    is_shared: bool
+
+
 class _Begun(NamedTuple):
     """One of the syncs: with its tasks' side, or with the error by which it cannot begin."""
 
@@ -32,32 +39,29 @@ class _Begun(NamedTuple):
 def sync_connections(engine: Engine, connections: Sequence[Connection], options: RunOptions) -> list[SyncReport]:
     """Syncs each connection, and returns a report of each, in their order. One that fails takes no other along.
 
-    Raises ConfigError if two have the same name, or one has a destination that is no table.
+    A connection fails before it begins if another one has its name, or if its destination is no table.
     """
-    _check(connections)
     engine.check_has_jvm("syncing many connections", "tasks on executors")
     with ExitStack() as opened:
         contents: dict[str, bytes] = {}
-        begun = [_begin(engine, each, options, contents, opened) for each in connections]
+        names = Counter(each.name for each in connections)
+        begun = [_begin(engine, _Named(each, names[each.name] > 1), options, contents, opened) for each in connections]
         syncs = [each.sync for each in begun if each.sync is not None]
         failure = run_on_executors(engine, syncs, options) if syncs else ""
         return [_report(engine, each, failure, options.cancel) for each in begun]
 
 
-def _check(connections: Sequence[Connection]) -> None:
-    doing = "syncing many connections"
-    names = Counter(each.name for each in connections)
-    if twice := [name for name, count in names.items() if count > 1]:
-        raise ConfigError(doing, f"{', '.join(twice)}: more than one connection has this name")
-    for each in connections:
-        if each.push is not None or each.to is not None:
-            raise ConfigError(doing, f"{each.name} has a destination that is no table", remedy="Run it by itself.")
+def _check(named: _Named) -> None:
+    doing, connection = "syncing many connections", named.connection
+    if named.is_shared:
+        found = f"more than one connection has the name {connection.name}"
+        raise ConfigError(doing, found, remedy="Give each file a `name` of its own.")
+    if connection.push is not None or connection.to is not None:
+        raise ConfigError(doing, f"{connection.name} has a destination that is no table", remedy="Run it by itself.")
 
 
-def _begin(
-    engine: Engine, connection: Connection, options: RunOptions, contents: dict[str, bytes], opened: ExitStack
-) -> _Begun:
-    run_id = new_run_id()
+def _begin(engine: Engine, named: _Named, options: RunOptions, contents: dict[str, bytes], opened: ExitStack) -> _Begun:
+    connection, run_id = named.connection, new_run_id()
     log = opened.enter_context(
         RunLog(
             engine.settings.logs_folder / connection.name, run_id, on_line=options.progress_listener.connector_logged
@@ -65,6 +69,7 @@ def _begin(
     )
     sync_options = SyncOptions(options._replace(run_id=run_id), log, installed_telemetry())
     try:
+        _check(named)
         files = FilesOfSync(connection, contents)
         order = order_of(engine, connection, files.by_path, SyncRequest(), sync_options)
         sync = ExecutorSync(engine, connection.name, order, files, sync_options)

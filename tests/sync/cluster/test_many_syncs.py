@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.cluster.many_syncs import sync_connections
 from dagster_airbyte_proto.sync.engine import Engine
@@ -45,8 +44,24 @@ def test_each_has_a_report_and_one_that_fails_takes_no_other_along(
     assert "NOT_SET is not set" in str(reports[1].error)
     assert place.column("users") == list(range(20))
     assert all(Path(each.log).is_file() for each in reports)
-    with Engine(Settings.load(place.home)) as engine, pytest.raises(ConfigError, match="more than one connection"):
-        sync_connections(engine, [connections[0]] * 2, RunOptions(threading.Event()))
+
+
+def test_what_cannot_run_beside_others_is_refused_alone(
+    shop: OpenShop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(tmp_path / "executor"))
+    place = shop()
+    place.offer({"streams": {"users": {"records": 20}}})
+    document = yaml.safe_load(place.connection_file.read_text())
+    relay = {"to": {"connector": document["connector"], "config": {}}, "destination": {}}
+    changes: list[dict[str, Any]] = [{"name": "twice"}, {"name": "shop"}, {"name": "twice"}, {"name": "relay", **relay}]
+    connections = [Connection.model_validate({**document, **change}) for change in changes]
+    with Engine(Settings.load(place.home, place.home / "settings.yaml")) as engine:
+        reports = sync_connections(engine, connections, RunOptions(threading.Event()))
+    assert [each.status.value for each in reports] == ["failed", "complete", "failed", "failed"]
+    assert "more than one connection has the name twice" in str(reports[0].error)
+    assert "Run it by itself" in str(reports[3].error)
+    assert place.column("users") == list(range(20))
 
 
 class _Queue(ProcessTasks):
