@@ -136,12 +136,15 @@ def _bubblewrap(needs: Needs) -> Sequence[Finding]:
 
 
 def _node(needs: Needs) -> Sequence[Finding]:
-    missing = [name for name in ("node", "npm") if shutil.which(name) is None]
-    if missing:
+    from dagster_airbyte_proto.launchers.packages.npm.node import node_program
+
+    node, npm = node_program(), shutil.which("npm")
+    if node is None or npm is None:
+        missing = [name for name, program in (("node", node), ("npm", npm)) if program is None]
         found = f"no {' and no '.join(missing)} on the PATH"
         users = "connections with `launch: {kind: npm}`, and local connectors that are written in JavaScript"
         return [_absent(_NODE, found, "Install Node with npm.", users=users, is_needed=needs.node)]
-    return [ok(_NODE, f"{_version('node')}, npm {_version('npm')}")]
+    return [ok(_NODE, f"{_version(node)}, npm {_version(npm)}")]
 
 
 def _uv() -> Sequence[Finding]:

@@ -82,8 +82,6 @@ def _is_wanted(settings: Settings, connections: Sequence[Connection]) -> bool:
 def _needs(settings: Settings, connections: Sequence[Connection]) -> ExecutorNeeds:
     launches = [connector.launch for connection in connections for connector in connectors_of(connection)]
     programs = {launch.command[0] for launch in launches if launch.kind == "local"}
-    if any(launch.kind == "npm" for launch in launches):
-        programs.add("node")
     extras = Needs.of(connections, is_on_executors=False, is_remote=False).extras
     warehouse = warehouse_location(settings)
     return ExecutorNeeds(
@@ -92,6 +90,7 @@ def _needs(settings: Settings, connections: Sequence[Connection]) -> ExecutorNee
         any(launch.kind == "docker" for launch in launches),
         any(connection.files for connection in connections),
         warehouse if is_local(warehouse) else "",
+        any(launch.kind == "npm" for launch in launches),
     )
 
 

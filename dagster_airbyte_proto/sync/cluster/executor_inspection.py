@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from dagster_airbyte_proto.errors import ConfigError, StagingError, StateUnavailable
 from dagster_airbyte_proto.launchers.local.programs import find_program
+from dagster_airbyte_proto.launchers.packages.npm.node import node_program
 from dagster_airbyte_proto.sync.cluster.channel import Channel, Served
 from dagster_airbyte_proto.sync.cluster.connector_files import check_files_folder
 from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink
@@ -25,6 +26,7 @@ from dagster_airbyte_proto.sync.cluster.values import RemoteMethods
 from dagster_airbyte_proto.tables.tasks import TaskRunner
 
 _DOCKER_SECONDS = 10
+_INSTALL = "Install it on every worker, or set run_on: driver."
 
 
 class NeededExtra(NamedTuple):
@@ -36,13 +38,14 @@ class NeededExtra(NamedTuple):
 
 class ExecutorNeeds(NamedTuple):
     """The needs of connectors on an executor: programs, our extras, a Docker engine, a cache for `files` that come from
-    the driver, and the warehouse if it is a folder."""
+    the driver, the warehouse if it is a folder, and Node."""
 
     programs: tuple[str, ...] = ()
     extras: tuple[NeededExtra, ...] = ()
     docker: bool = False
     files: bool = False
     warehouse: str = ""
+    node: bool = False
 
 
 class ExecutorFault(NamedTuple):
@@ -134,7 +137,9 @@ def _faults(needs: ExecutorNeeds, driver: InspectorOfExecutor) -> Iterator[Execu
         try:
             find_program(program, search_path=os.environ.get("PATH", ""), folder=Path.cwd())
         except ConfigError as error:
-            yield ExecutorFault(error.found, "Install it on every worker, or set run_on: driver.")
+            yield ExecutorFault(error.found, _INSTALL)
+    if needs.node and node_program() is None:
+        yield ExecutorFault("there is no node on the PATH", _INSTALL)
     for extra in needs.extras:
         if find_spec(extra.module) is None:
             remedy = f"Install dagster_airbyte_proto[{extra.name}] in the Python of every worker."

@@ -190,6 +190,11 @@ def test_programs_that_are_not_there_are_warnings(place: Place, monkeypatch: pyt
     file = place.connect(USERS, connector={"protocol": "airbyte", "launch": launch})
     code, found = examine(place, file)
     assert (code, found["Node"]["verdict"], found["Node"]["remedy"]) == (1, "fails", "Install Node with npm.")
+    for name in ("nodejs", "npm"):  # as older Debians call it
+        program = place.folder / name
+        program.write_text(f"#!/bin/sh\necho {name} 20.1.0\n")
+        program.chmod(0o755)
+    assert examine(place, file)[1]["Node"]["found"] == "nodejs 20.1.0, npm npm 20.1.0"
 
 
 class TestIceberg:

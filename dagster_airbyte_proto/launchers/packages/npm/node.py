@@ -24,9 +24,14 @@ class Node(NamedTuple):
         return self.version.partition(".")[0]
 
 
+def node_program() -> str | None:
+    """The program of the Node on the PATH: some distributions call it `nodejs`. None if there is none."""
+    return shutil.which("node") or shutil.which("nodejs")
+
+
 def find_node() -> Node:
     """Returns the Node on the PATH. Raises ConfigError if there is none, or if it does not run."""
-    found = shutil.which("node") or shutil.which("nodejs")
+    found = node_program()
     if found is None:
         raise ConfigError(
             _ACTION,
