@@ -1,8 +1,11 @@
 """Writes files atomically: a reader sees the whole file or none, even if the writer dies in between."""
 
+import errno
 import os
 from pathlib import Path
 from uuid import uuid4
+
+_HAS_NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 def write_atomically(path: Path, content: bytes, *, overwrite: bool = True) -> None:
@@ -22,6 +25,30 @@ def write_atomically(path: Path, content: bytes, *, overwrite: bool = True) -> N
             path.hardlink_to(unfinished)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def write_new_file(path: Path, content: bytes) -> None:
+    """Writes a file that a person will read, and raises FileExistsError if it exists.
+
+    Also where there are no hard links (exFAT, some network disks): an empty file takes the name first, and the whole
+    one replaces it. A writer that dies between leaves the empty one, which the log of a table could not bear.
+    """
+    try:
+        write_atomically(path, content, overwrite=False)
+    except OSError as error:
+        if error.errno not in _HAS_NO_LINKS:
+            raise
+        path.open("xb").close()
+        try:
+            write_atomically(path, content)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def has_no_room(error: OSError) -> bool:
+    """True if the disk is full, or the user may write no more on it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,18 +1,20 @@
 """The settings of a home folder: a small YAML file, with a default for everything that it leaves out."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import unquote
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from dagster_airbyte_proto.atomic_files import has_no_room, write_atomically
 from dagster_airbyte_proto.checkpoints.sqlite_files import is_sqlite_file
 from dagster_airbyte_proto.connection.connection import RunOn
 from dagster_airbyte_proto.connection.document import Document, read_document
 from dagster_airbyte_proto.connection.faults import nearest, not_allowed
 from dagster_airbyte_proto.connection.validation import StrictModel, validated
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, StagingError
 from dagster_airbyte_proto.launchers.registry.download import PUBLIC_REGISTRY
 from dagster_airbyte_proto.project_folder import expanded
 from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, SESSION_CATALOG, find_format
@@ -22,6 +24,8 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
 _RELATIVE_SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)(?!/|:memory:|file:)(?=[^?])")
 
 _MIN_HISTORY_DAYS = 7
+# A time so long ago, or so far ahead, has to be one that databases know.
+_MAX_HISTORY_DAYS, _MAX_LEASE_SECONDS = 365_000, 1_000_000_000
 
 
 def _check_store_is_not_elsewhere(folder: Path, name: str) -> None:
@@ -58,6 +62,18 @@ def _misread_place(path: Path) -> Path | None:
 def _url_path(path: Path) -> str:
     """A path as a URL has it. Jenkins names the folder of a branch `shop_feature%2Fprices`."""
     return str(path).replace("%", "%25").replace("?", "%3F")
+
+
+def _make_ignored_folder(folder: Path) -> None:
+    """Makes a folder that git ignores. Where that file cannot be written the folder goes again: a folder that is there
+    gets none any more."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        write_atomically(folder / ".gitignore", b"*\n")
+    except OSError:
+        with suppress(OSError):  # Another process has made files in it.
+            folder.rmdir()
+        raise
 
 
 def _from_folder(place: str, info: ValidationInfo) -> str:
@@ -146,10 +162,10 @@ class SettingsFile(StrictModel):
     """
 
     state_url: str = ""
-    lease_seconds: Annotated[float, Field(ge=1, strict=True, allow_inf_nan=False)] = 60.0
+    lease_seconds: Annotated[float, Field(ge=1, le=_MAX_LEASE_SECONDS, strict=True, allow_inf_nan=False)] = 60.0
     catalog: CatalogSettings = CatalogSettings()
     compact_after: CompactAfter = CompactAfter()
-    keep_history_days: Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)] = 365.0
+    keep_history_days: Annotated[float, Field(ge=0, le=_MAX_HISTORY_DAYS, strict=True, allow_inf_nan=False)] = 365.0
     spark: dict[str, Annotated[str, BeforeValidator(_spark_value)]] = Field(default_factory=dict)
     registry: Annotated[str, AfterValidator(_from_folder)] = ""
     run_on: RunOn = "driver"
@@ -204,18 +220,17 @@ class Settings(SettingsFile):
         )
 
     def make_home(self) -> None:
-        """Makes the home folder if it is not there, and keeps git out of it: it holds states. Raises ConfigError."""
+        """Makes the home folder if it is not there, and keeps git out of it: it holds states. Raises ConfigError, or
+        StagingError where the disk is full."""
+        doing = "opening the home folder"
         try:
-            if self.home.is_dir():
-                return
-            self.home.mkdir(parents=True, exist_ok=True)
-            (self.home / ".gitignore").write_text("*\n")
+            if not self.home.is_dir():
+                _make_ignored_folder(self.home)
         except OSError as error:
-            raise ConfigError(
-                "opening the home folder",
-                f"{self.home} cannot be created: {error.strerror}",
-                remedy="Name another with --home or AIRBYTE_PROTO_HOME.",
-            ) from error
+            found = f"{self.home} cannot be created: {error.strerror}"
+            if has_no_room(error):
+                raise StagingError(doing, found, remedy="Make room there, then run the command again.") from error
+            raise ConfigError(doing, found, remedy="Name another with --home or AIRBYTE_PROTO_HOME.") from error
 
     @property
     def staging_folder(self) -> Path:

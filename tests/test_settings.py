@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, StagingError
 from dagster_airbyte_proto.settings import Settings, SettingsFile
 from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
+from tests.sync.read.test_failures import mounted
 
 _TESTS_REMEDY = (
     "Tests can name a format by its import path, module:NAME. That of folder tables, which need no JVM, is "
@@ -126,6 +127,8 @@ def test_a_warehouse_that_is_whole_is_left_as_it_is(tmp_path: Path, warehouse: s
             f"line 1, home: is not a known key; known here: {', '.join(SettingsFile.model_fields)}",
         ),
         ("lease_seconds: 0", "line 1, lease_seconds: must be at least 1"),
+        ("lease_seconds: 1.0e+12", "line 1, lease_seconds: must be at most 1e+09"),
+        ("keep_history_days: 1000000", "line 1, keep_history_days: must be at most 365000"),
         (
             "catalog: {format: icebreg}",
             'line 1, catalog.format: must be one of iceberg, delta, parquet; did you mean "iceberg"?',
@@ -170,3 +173,18 @@ def test_a_format_has_a_catalog_and_a_place_of_its_own(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=found):
             load(tmp_path, text)
+
+
+def test_a_home_that_has_no_room_for_its_gitignore_is_not_there(tmp_path: Path) -> None:
+    settings = Settings.load(tmp_path / "disk" / "home")
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=64k", "tmpfs") as disk:
+        with (disk / "rest").open("wb") as rest, pytest.raises(OSError, match="No space left"):
+            rest.write(bytes(1 << 17))
+            rest.flush()
+        with pytest.raises(StagingError, match="No space left") as full:
+            settings.make_home()
+        assert "Make room there" in full.value.remedy
+        assert not settings.home.exists()
+        (disk / "rest").unlink()
+        settings.make_home()
+        assert [(each.name, each.read_text()) for each in settings.home.iterdir()] == [(".gitignore", "*\n")]

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from dagster_airbyte_proto.atomic_files import has_no_room
 from dagster_airbyte_proto.cli.call import Call
 from dagster_airbyte_proto.cli.commands import (
     connectors,
@@ -62,7 +63,6 @@ COMMANDS = (
 _FAILED = 1
 _USAGE = 2
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -132,7 +132,7 @@ def _error_of_machine(error: OSError) -> ProtoError | None:
     if error.errno in _NOT_ALLOWED:
         remedy = "Give this user the right to it, or name another place. --verbose shows where this was raised."
         return ConfigError("using a file", found, remedy=remedy)
-    if error.errno in _NO_ROOM:
+    if has_no_room(error):
         return StagingError("writing a file", found, remedy="Make room there, then run the command again.")
     return None
 

@@ -197,3 +197,11 @@ def test_a_url_that_is_down_is_answered_from_what_was_kept(place: Place, server:
     assert (again.code, again.out) == (0, asked.out)
     assert "it answers 503 Service Unavailable): its last answer is used" in again.err
     assert "hunter22" not in again.err
+
+
+def test_a_registry_that_cannot_be_kept_is_read_all_the_same(place: Place, server: Server) -> None:
+    (place.folder / ".airbyte-proto").mkdir()
+    (place.folder / ".airbyte-proto" / "registry").write_text("no folder")
+    result = place.run("connectors", "search", "faker", "--registry", server.url)
+    assert (result.code, "source-faker" in result.out) == (0, True)
+    assert "WARN the connector registry is not kept in " in result.err

@@ -1,5 +1,6 @@
 """`init`: a connection file from a connector's spec."""
 
+import errno
 import json
 import os
 import pty
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.atomic_files import write_new_file
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.sync.connector.new_connection import connection_name, launch_kind, named_connector
 from dagster_airbyte_proto.testing import fake_source, fake_tap
@@ -318,3 +320,20 @@ def test_a_terminal_is_asked_for_what_is_required(
     written = Connection.from_file(place.folder / "shop.yaml").config or {}
     assert written["count"] == count
     assert written["password"] == "${env:SHOP_PASSWORD}"
+
+
+def test_a_disk_without_hard_links_gets_its_file_too_and_no_other_is_overwritten(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")  # as exFAT does
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    command = _program(place, {"properties": {"count": {"type": "integer"}}})
+    assert place.run("init", "shop", "--command", command, "--no-check").code == 0
+    written = Path("shop.yaml").read_text()
+    assert Connection.from_file("shop.yaml").name == "shop"
+    assert sorted(each.name for each in place.folder.glob("*shop.yaml*")) == ["shop.yaml"]
+    with pytest.raises(FileExistsError):
+        write_new_file(Path("shop.yaml"), b"another")
+    assert Path("shop.yaml").read_text() == written

@@ -9,6 +9,7 @@ import pytest
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.testing import fake_tap
 from tests.cli.conftest import USERS, Place
+from tests.sync.read.test_failures import mounted
 
 
 @pytest.fixture
@@ -259,3 +260,18 @@ def test_a_store_of_secrets_that_is_down_keeps_no_command_from_working_that_need
         assert "Vault" not in result.err or words[0] == "state", (words, result.err)
     failed = synced.run("sync", "shop.yaml")
     assert failed.code == 1 and "reading secret/data/shop of Vault" in failed.err and "Traceback" not in failed.err
+
+
+def test_states_and_status_are_shown_from_a_read_only_disk(synced: Place) -> None:
+    home = synced.folder / ".airbyte-proto"
+    commands = [
+        ("state", "list"), ("state", "show", "shop", "users"), ("state", "history", "shop"), ("loads", "list", "shop"),
+        ("table", "changes", "shop"), ("config", "history", "shop"),
+    ]  # fmt: skip
+    before = [synced.json(*words) for words in commands]
+    with mounted(home, "--bind", "-o", "ro", str(home)):
+        assert [synced.json(*words) for words in commands] == before
+        assert synced.json("status")["connections"][0]["rows"] == 29
+        refused = synced.json("state", "reset", "shop", code=2)["error"]
+    assert "Make the file and its folder writable" in refused["message"]
+    assert synced.json("state", "reset", "shop")["status"] == "complete"

@@ -130,3 +130,12 @@ def test_reports_of_another_version_are_no_error(place: Place, report: str) -> N
     found = status_of(place)
     assert (found["status"], found["rows"]) == ("complete", 0)
     assert datetime.fromisoformat(found["ended_at"]) <= datetime.now(UTC)
+
+
+def test_a_file_that_cannot_be_read_takes_no_other_connection_away(place: Place) -> None:
+    place.json("sync", place.connect(USERS))
+    (place.folder / "broken.yaml").write_text("connector: [")
+    found = place.json("status", "broken.yaml", "shop.yaml", code=2)
+    assert ([each["connection"] for each in found["connections"]], len(found["errors"])) == (["shop"], 1)
+    assert "broken.yaml" in found["errors"][0]
+    assert "error: " in place.run("status", "broken.yaml").out

@@ -9,6 +9,7 @@ import click
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.output import Answer, Grid, counted, plain
 from dagster_airbyte_proto.cli.program import program
+from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.diagnosis.connection_status import ConnectionStatus
@@ -32,17 +33,28 @@ def status(call: Call, connection_files: tuple[str, ...]) -> Answer:
     """
     from dagster_airbyte_proto.diagnosis.connection_status import connection_status
 
-    named = [call.open(file).name for file in connection_files]
+    named, faults = [], []
+    for file in connection_files:
+        try:
+            named.append(call.open(file).name)
+        except ConfigError as error:
+            faults.append(str(error))
     call.connection = None
     store, now = call.store(), datetime.now(UTC)
     found = [connection_status(store, name, now) for name in sorted({*store.connections(), *named})]
-    value = {"connections": [_value(each, now) for each in found]}
+    value: dict[str, Any] = {"connections": [_value(each, now) for each in found]}
+    if faults:
+        value["errors"] = faults
+    errors = [f"error: {fault}" for fault in faults]
     if not found:
-        return Answer(value, ("no connection has synced into this state store yet",))
-    return Answer(
-        value,
-        (Grid(_COLUMNS, [_row(each, now) for each in found], counts=("rows",)), *_notes(found, now), _WHY_NO_NEXT),
-    )
+        return Answer(value, ("no connection has synced into this state store yet", *errors), _exit_code(faults))
+    table = Grid(_COLUMNS, [_row(each, now) for each in found], counts=("rows",))
+    return Answer(value, (table, *_notes(found, now), _WHY_NO_NEXT, *errors), _exit_code(faults))
+
+
+def _exit_code(faults: Sequence[str]) -> int:
+    """That of a wrong file, which takes no other connection out of the table."""
+    return 2 if faults else 0
 
 
 def _row(each: "ConnectionStatus", now: datetime) -> tuple[Any, ...]:

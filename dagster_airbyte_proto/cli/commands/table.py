@@ -27,6 +27,7 @@ _COMPACTED = ("table", "rewritten files", "written files", "delete files", "atte
 _EXPIRED = ("table", "snapshots", "orphans", "status")
 _CHANGES = ("at", "stream", "table", "change", "run")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_MOST_SECONDS = 100 * 365 * 86400
 
 
 class _OpenTables(NamedTuple):
@@ -58,7 +59,9 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -
     """Parses a duration such as 12h."""
     if not (found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value)):
         raise click.BadParameter(f"{value!r} is not a duration; write 90s, 30m, 12h or 7d")
-    return float(found[1]) * _SECONDS[found[2]]
+    if (seconds := float(found[1]) * _SECONDS[found[2]]) > _MOST_SECONDS:
+        raise click.BadParameter(f"{value!r} is more than 100 years")
+    return seconds
 
 
 @command_in(group, "show")

@@ -10,7 +10,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from dagster_airbyte_proto.errors import ConnectorError, StagingError
+from dagster_airbyte_proto.atomic_files import has_no_room
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, StagingError
 from dagster_airbyte_proto.launchers.process import ExitReport, HostPlace, Launcher, RunningConnector
 from dagster_airbyte_proto.launchers.recordings.run_files import RecordedRun, RunFiles, Turn, verb_of
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
@@ -221,8 +222,11 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _recording_error(path: Path, error: OSError) -> StagingError:
-    return StagingError(f"recording the connector to {path}", error.strerror or str(error), remedy="Make room there.")
+def _recording_error(path: Path, error: OSError) -> StagingError | ConfigError:
+    doing, found = f"recording the connector to {path}", error.strerror or str(error)
+    if has_no_room(error):
+        return StagingError(doing, found, remedy="Make room there.")
+    return ConfigError(doing, found, remedy="Name another folder, in which this user may make files.")
 
 
 class _RecordedConnector:

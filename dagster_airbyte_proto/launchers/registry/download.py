@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from dagster_airbyte_proto.atomic_files import write_atomically
-from dagster_airbyte_proto.errors import ConfigError, StagingError
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry, read_registry
 from dagster_airbyte_proto.project_folder import expanded
 
@@ -58,11 +58,8 @@ class _CacheFiles(NamedTuple):
         return (content, about) if about.digest == _digest(content) else None
 
     def write(self, content: bytes, about: _CachedAnswer) -> None:
-        try:
-            write_atomically(self.content, content)
-            write_atomically(self.about, msgspec.json.encode(about))
-        except OSError as error:
-            raise StagingError(f"keeping the connector registry in {self.content.parent}", str(error)) from error
+        write_atomically(self.content, content)
+        write_atomically(self.about, msgspec.json.encode(about))
 
 
 def open_registry(place: str, *, cache: Path, on_warning: Callable[[str], None]) -> ConnectorRegistry:
@@ -94,7 +91,10 @@ def _fetch(url: str, cached: _CacheFiles, on_warning: Callable[[str], None]) -> 
     if answer is None:
         raise _open_error(where, "it says that nothing changed, but no earlier answer is cached")
     registry = read_registry(answer[0], where=where)
-    cached.write(*answer)
+    try:
+        cached.write(*answer)
+    except OSError as error:  # On a read-only disk, or a full one: the next call downloads it again.
+        on_warning(f"the connector registry is not kept in {cached.content.parent}: {error.strerror or error}")
     return registry
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.atomic_files import write_atomically
+from dagster_airbyte_proto.atomic_files import has_no_room, write_atomically, write_new_file
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.drafting.config_fields import Prompter
 from dagster_airbyte_proto.connection.drafting.connection_file import (
@@ -197,14 +197,17 @@ def draft_connection(
 
 def write_connection(file: Path, text: str, *, overwrite: bool) -> None:
     """Writes a connection file. Raises ConfigError if it exists, or cannot be written."""
+    content = text.encode("utf-8", "replace")
     try:
-        write_atomically(file, text.encode("utf-8", "replace"), overwrite=overwrite)
+        if overwrite:
+            write_atomically(file, content)
+        else:
+            write_new_file(file, content)
     except FileExistsError:
         raise file_exists(file) from None
     except OSError as error:
-        raise ConfigError(
-            f"writing {file}", error.strerror or str(error), remedy="Name another with --file."
-        ) from error
+        remedy = "Make room there." if has_no_room(error) else "Name another with --file."
+        raise ConfigError(f"writing {file}", error.strerror or str(error), remedy=remedy) from error
 
 
 def file_exists(file: Path) -> ConfigError:

@@ -72,6 +72,7 @@ def test_a_file_that_cannot_be_written_is_the_users_error(place: Place) -> None:
     scenario = {"streams": {"users": {"records": 1, "incremental": False}}}
     result = place.run("certify", place.connect(scenario), "--html", "file/page.html")
     assert result.code == 2 and "writing file/page.html" in result.err
+    assert not (place.folder / ".airbyte-proto").exists(), "the connector was not started for nothing"
 
 
 def test_a_recording_of_a_certification_can_be_certified(place: Place) -> None:

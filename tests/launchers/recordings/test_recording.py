@@ -18,6 +18,7 @@ from dagster_airbyte_proto.launchers.recordings.recording import MaskedFile, Rec
 from dagster_airbyte_proto.launchers.recordings.run_files import verb_of
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 from tests.conformance.launcher import read_all, report_of
+from tests.sync.read.test_failures import mounted
 
 _SECRET = b"hunter2"
 
@@ -110,10 +111,18 @@ def test_a_connector_that_does_not_start_leaves_no_recording(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_a_staging_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StagingError):
-        RecordingLauncher(LocalLauncher(["echo"]), tmp_path / "file", _mask).launch(Invocation(()), environment={})
+@pytest.mark.parametrize("folder", ["/proc/recording", "/proc/version", "/proc/version/recording"])
+def test_where_no_files_can_be_made_another_folder_is_requested(folder: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        _record(Path(folder), "echo line", _read_invocation())
+    assert refused.value.remedy == "Name another folder, in which this user may make files."
+
+
+def test_a_full_disk_is_a_staging_error(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=64k", "tmpfs") as disk:
+        with pytest.raises(StagingError) as full:
+            report_of(_record(disk, "head -c 200000 /dev/zero | tr '\\0' x", _read_invocation()))
+        assert full.value.remedy == "Make room there."
 
 
 class _Unclosed(io.BytesIO):

@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -94,6 +96,8 @@ def certify(
     scratch = Scratch(more.pop("object_name"), more.pop("rows"), more.pop("may_overwrite"))
     _check_may_write(connection, scratch, may_write=more.pop("may_write"), folder=folder)
     on_line = partial(show_log_line, is_verbose=True) if call.is_verbose else _ignore_line
+    for file in filter(None, (html_file, junit_file)):
+        _check_writable(file)
     options = Gathering(Bounds(**more), folder, scratch, _show_step, on_line)
     with call.engine() as engine:
         certificate = certify_connector(engine, connection, options)
@@ -128,9 +132,23 @@ def _check_may_write(connection: "Connection", scratch: "Scratch", *, may_write:
         )
 
 
+def _check_writable(file: Path) -> None:
+    """Raises ConfigError before minutes of runs whose report could not be written."""
+    with _named(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=file.parent):
+            pass
+
+
 def _write(file: Path, content: bytes) -> None:
-    try:
+    with _named(file):
         write_atomically(file, content)
+
+
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ConfigError(f"writing {file}", error.strerror or str(error), remedy="Name another file.") from error
 

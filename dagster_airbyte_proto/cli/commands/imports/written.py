@@ -25,7 +25,7 @@ def check_free(paths: Iterable[Path], read: Iterable[Path], *, force: bool) -> N
 
 def write_connection(path: Path, head: Iterable[str], document: Mapping[str, Any], *, force: bool) -> None:
     """Writes a connection file: lines of its head, then each part of it."""
-    from dagster_airbyte_proto.atomic_files import write_atomically
+    from dagster_airbyte_proto.atomic_files import has_no_room, write_atomically, write_new_file
     from dagster_airbyte_proto.connection.yaml_text import yaml_text
 
     lines = list(head)
@@ -41,8 +41,13 @@ def write_connection(path: Path, head: Iterable[str], document: Mapping[str, Any
         lines += [f"  {yaml_text(name)}: {yaml_text(value)}" for name, value in inner.items()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, ("\n".join(lines) + "\n").encode(), overwrite=force)
+        content = ("\n".join(lines) + "\n").encode()
+        if force:
+            write_atomically(path, content)
+        else:
+            write_new_file(path, content)
     except OSError as error:
         found = "the file exists" if isinstance(error, FileExistsError) else error.strerror or str(error)
-        raise ConfigError(f"writing {path}", found, remedy="Name another folder with --into.") from error
+        remedy = "Make room there." if has_no_room(error) else "Name another folder with --into."
+        raise ConfigError(f"writing {path}", found, remedy=remedy) from error
     sys.stderr.write(f"wrote {path}\n")

@@ -42,7 +42,7 @@ def list_environments(call: Call) -> Answer:
     "--unused-days",
     default=30,
     show_default=True,
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=36_500),
     help="Remove those that were not used for this many days.",
 )
 @click.option("--all", "takes_all", is_flag=True, help="Also those that were used just now.")
