@@ -63,7 +63,7 @@ def test_a_url_says_when_statements_are_prepared(postgres_server: PostgresServer
         with Database(url).read() as tx:
             for _ in range(3):
                 tx.exec_driver_sql("SELECT 1")
-            return tx.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar_one()
+            return int(tx.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar_one())
 
     url = postgres_server.new_store()
     assert prepared(url) == prepared(_with(url, "prepare_threshold=none")) == 0

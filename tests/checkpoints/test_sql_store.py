@@ -348,10 +348,9 @@ def test_what_a_killed_writer_left_is_read_from_a_read_only_disk_or_named(tmp_pa
     (copied / "state.db-shm").unlink()
     with (
         mounted(copied, "--bind", "-o", "ro", str(copied)),
-        pytest.raises(ConfigError, match=r"its newest changes are in state\.db-wal") as refused,
+        pytest.raises(ConfigError, match=r"its newest changes are in state\.db-wal"),
     ):
         SqlStore(f"sqlite:///{copied}/state.db").current_leases("shop")
-    assert "Copy both files" in refused.value.remedy
 
 
 def test_a_store_that_others_write_while_it_is_read_from_a_read_only_mount_is_no_answer(tmp_path: Path) -> None:

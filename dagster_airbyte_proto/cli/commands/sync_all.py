@@ -45,8 +45,8 @@ def sync_all(call: Call, connection_files: tuple[str, ...]) -> Answer:
     ]
     errors = [f"{each.connection}: {error}" for each in reports for error in each.error_lines()]
     value = {"connections": [each.as_json() for each in reports]}
-    parts = (Grid(_COLUMNS, [*map(_row, reports)], counts=_COLUMNS[2:5]), *errors)
-    return Answer(value, parts, _exit_code(reports) if connections else _USAGE)
+    table = Grid(_COLUMNS, [*map(_row, reports)], counts=_COLUMNS[2:5])
+    return Answer(value, (table, *errors), _exit_code(reports) if connections else _USAGE)
 
 
 def _opened(call: Call, file: str) -> "Connection | ConfigError":

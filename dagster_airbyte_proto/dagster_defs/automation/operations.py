@@ -99,9 +99,7 @@ class CareConfig(dg.Config):
     )
     compact: bool = Field(default=True, description="Compact small files and apply deletes.")
     expire: bool = Field(default=True, description="Expire old snapshots and delete files of dead loads.")
-    keep_days: float = Field(
-        default=7.0, description="Keep the snapshots of this many days for rollbacks.", ge=0, le=36_500
-    )
+    keep_days: float = Field(default=7.0, description="Keep snapshots of these days for rollbacks.", ge=0, le=36_500)
     orphans_after_days: float = Field(
         default=3.0, description="Delete files that no snapshot uses after this many days.", ge=1 / 24, le=36_500
     )
