@@ -139,3 +139,4 @@ def test_a_file_that_cannot_be_read_takes_no_other_connection_away(place: Place)
     assert ([each["connection"] for each in found["connections"]], len(found["errors"])) == (["shop"], 1)
     assert "broken.yaml" in found["errors"][0]
     assert "error: " in place.run("status", "broken.yaml").out
+    assert place.json("status", "shop")["connections"] and "Known here: shop" in place.run("status", "shpo").out

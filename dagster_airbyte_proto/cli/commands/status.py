@@ -36,7 +36,7 @@ def status(call: Call, connection_files: tuple[str, ...]) -> Answer:
     named, faults = [], []
     for file in connection_files:
         try:
-            named.append(call.open(file).name)
+            named.append(call.known_connection_target(file).name)
         except ConfigError as error:
             faults.append(str(error))
     call.connection = None
