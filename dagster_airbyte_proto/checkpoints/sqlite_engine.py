@@ -23,9 +23,10 @@ _LONGEST_PAUSE, _SHORTEST_PAUSE, _SHRINK_RATE = 0.03, 0.003, 10
 
 def sqlite_engine(path: Path, lock_timeout_seconds: float) -> Engine:
     """An engine of such connections. Where the file cannot be written, they can only read."""
+    absolute = path.absolute()  # A change of the working directory does no harm.
     engine = create_engine(
         "sqlite+pysqlite://",
-        creator=lambda: _connected(path.absolute(), lock_timeout_seconds),
+        creator=lambda: _connected(absolute, lock_timeout_seconds),
         hide_parameters=True,
         poolclass=NullPool,
     )
@@ -61,8 +62,8 @@ def check_unchanged(tx: Connection, store: str) -> None:
 
 
 def _connected(path: Path, timeout_seconds: float) -> sqlite3.Connection:
-    # The path is absolute, so that a change of the working directory does no harm. `mode=rw` never creates the file: if
-    # somebody removes it under a running process, an empty one in its place would have no state and no lease.
+    # `mode=rw` never creates the file: if somebody removes it under a running process, an empty one in its place would
+    # have no state and no lease.
     #
     # Without isolation level the driver has no transactions of its own: it would begin them only at the first write,
     # and never around DDL.
