@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
+from dagster_airbyte_proto.checkpoints.sql.leases import process_text
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import ConfigError, ProtoError, StateConflict
-from dagster_airbyte_proto.sync.process_identity import is_alive, is_dead, process_text, this_process
+from dagster_airbyte_proto.sync.process_identity import is_alive, is_dead, this_process
 
 _RENEWALS_PER_LEASE = 3
 _RETRY_SECONDS = 0.5

@@ -14,17 +14,11 @@ from zlib import crc32
 import psutil
 
 _PATTERN = re.compile(r"pid (\d+) on .* \(started ([\d.]+), kernel ([0-9a-f]{8})\)(?:, attempt \d+)?")
-_INTERNAL = re.compile(r" \(started [^()]*\)")
 
 
 def this_process() -> str:
     """The name of this process."""
     return f"pid {os.getpid()} on {socket.gethostname()} (started {_start_time(os.getpid())}, kernel {_kernel_id()})"
-
-
-def process_text(name: str) -> str:
-    """The name of a process for people: without its start and its kernel."""
-    return _INTERNAL.sub("", name)
 
 
 def is_dead(holder: str) -> bool:

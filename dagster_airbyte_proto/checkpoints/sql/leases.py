@@ -117,7 +117,7 @@ def _full(alive: Sequence[Row[Any]], now: datetime) -> StateConflict:
     return StateConflict(
         f"starting to work on connection {first.connection}",
         f"{len(alive)} of its runs work now, and no more may; the oldest is of partition {first.partition_key}, by"
-        f" {_process_text(first.holder)} (run {first.run_id}) since {_readable(first.since)}",
+        f" {process_text(first.holder)} (run {first.run_id}) since {_readable(first.since)}",
         remedy="Wait until one has ended. `parallel` in the connection says how many may work at once; of a connector"
         f" that rewrites its config it is one.{_way_to_end(first, now)}",
     )
@@ -126,7 +126,7 @@ def _full(alive: Sequence[Row[Any]], now: datetime) -> StateConflict:
 def _held_by(row: Row[Any], now: datetime) -> StateConflict:
     return StateConflict(
         f"starting to work on connection {row.connection}",
-        f"{_process_text(row.holder)} has held it since {_readable(row.since)} (run {row.run_id})",
+        f"{process_text(row.holder)} has held it since {_readable(row.since)} (run {row.run_id})",
         remedy=f"Wait until that run has ended, or stop it. If it is dead, its lease ends by itself, at"
         f" {_readable(row.expires_at)} or before.{_way_to_end(row, now)}",
     )
@@ -148,14 +148,14 @@ def _lost(tx: Connection, lease: Lease) -> StateConflict:
     row = next((each for each in others if not lease.partition or each.partition_key in ("", lease.partition)), None)
     return StateConflict(
         f"working on connection {lease.connection} (run {lease.run_id}, fence {lease.fence})",
-        f"{_process_text(row.holder)} took it over (run {row.run_id}) at {_readable(row.since)}"
+        f"{process_text(row.holder)} took it over (run {row.run_id}) at {_readable(row.since)}"
         if row is not None
         else "this run no longer holds the lease: it was given back, or another run took it over",
         remedy="This run must stop. The run that took over finishes the loads that this one announced.",
     )
 
 
-def _process_text(name: str) -> str:
+def process_text(name: str) -> str:
     """The name of a process for people: without its start in ticks, by which machines tell it from a later one."""
     return _INTERNAL.sub("", name)
 

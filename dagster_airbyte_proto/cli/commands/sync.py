@@ -122,8 +122,8 @@ def _planned(
 )
 def recover(call: Call, connection: str, dead_runs: tuple[str, ...]) -> Answer:
     """Completes or removes the loads that dead runs of a connection left."""
+    from dagster_airbyte_proto.checkpoints.sql.leases import process_text
     from dagster_airbyte_proto.sync.lease import end_leases
-    from dagster_airbyte_proto.sync.process_identity import process_text
     from dagster_airbyte_proto.sync.run import recover_connection
 
     target = call.known_connection_target(connection)
