@@ -222,7 +222,8 @@ class RecordForm(msgspec.Struct, frozen=True):
     """The form of the records that staged rows become again, for a relay, and the schema that their destination gets.
 
     Each row is sent with the fields of `columns`. Those of `json_columns` hold JSON text, which is sent as it is. With
-    a `record_column` that column holds the JSON text of whole records, and there are no others.
+    a `record_column` that column holds the JSON text of whole records, and there are no others. `marks` are columns of
+    fields that mark deleted rows and that the source does not declare: they are sent with a plan that has such rows.
     """
 
     target: RelayTarget
@@ -230,6 +231,7 @@ class RecordForm(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
     json_columns: frozenset[str] = frozenset()
     record_column: str = ""
+    marks: tuple[str, ...] = ()
 
     def in_schema(self, schema: pa.Schema) -> pa.Schema:
         """Returns the schema of files whose rows have this form."""
@@ -258,7 +260,8 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     - `sdc` are the names of the SDC columns that the table has.
     - A stream of a relay has the form of the records that its rows become again.
     - With transforms, `before_transforms` are the columns in which its records are parsed.
-    - `undeclared_marks` are fields that mark deleted rows and that the source does not declare. They do not land.
+    - `undeclared_marks` are fields that mark deleted rows and that the source does not declare. Of them only the
+      `sent_marks` land, and go to a destination.
     """
 
     all: tuple[Column, ...]
@@ -272,6 +275,7 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     record_form: RecordForm | None = None
     before_transforms: "Columns | None" = None
     undeclared_marks: tuple[Column, ...] = ()
+    sent_marks: tuple[Column, ...] = ()
 
     @property
     def as_parsed(self) -> "Columns":
@@ -285,8 +289,9 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def metadata(self) -> pa.Schema:
-        """The metadata columns."""
-        return pa.schema([*METADATA, *(SDC.field(name) for name in self.sdc)])
+        """The columns that are no fields of the stream: metadata, and marks that are sent."""
+        marks = (mark.field for mark in self.sent_marks)
+        return pa.schema([*METADATA, *(SDC.field(name) for name in self.sdc), *marks])
 
     @cached_property
     def parsed_columns(self) -> tuple[Column, ...]:

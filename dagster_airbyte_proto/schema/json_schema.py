@@ -2,7 +2,8 @@
 
 - Nothing here fails on an odd schema. Only a key or a cursor that the schema does not declare is refused.
 - A relayed stream about whose fields the user chose nothing is staged as one column of JSON text, and sent as it came,
-  byte for byte. Any other is staged in columns as for a table, and only declared fields are sent.
+  byte for byte. Any other is staged in columns as for a table, and only declared fields are sent; and of rows with keys
+  the marks of those that are deleted, also where a tap does not declare them.
 - If a schema declares no fields at all, each record lands whole, as JSON text in one column. Its key and cursor, and
   the fields that a user selects or excludes, are then inside of that column.
 """
@@ -15,7 +16,7 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import DEDUPLICATING, FieldPath, PlannedStream, RelayTarget, WriteMode
+from dagster_airbyte_proto.model import DEDUPLICATING, FieldPath, PlannedStream, PushMode, RelayTarget, WriteMode
 from dagster_airbyte_proto.schema.columns import (
     DELETION_FIELDS,
     METADATA,
@@ -88,8 +89,13 @@ def table_columns(planned: PlannedStream) -> Columns:
             )
     shaped_columns = apply_shaping(Columns((*top, *nested), keys, planned.cursor, is_schemaless=is_schemaless), planned)
     made = _with_sdc(shaped_columns) if planned.sdc_columns else shaped_columns
+    if is_schemaless:
+        return made
+    if planned.relay is not None:
+        is_keyed = planned.relay.keys and planned.relay.mode is not PushMode.APPEND
+        return _with_sent_marks(_with_undeclared_marks(made, properties)) if is_keyed else made
     removes_rows = planned.write in DEDUPLICATING and not planned.keeps_deleted
-    return _with_undeclared_marks(made, properties) if removes_rows and not is_schemaless else made
+    return _with_undeclared_marks(made, properties) if removes_rows else made
 
 
 def _comment(schema: Any, source: str, name: str) -> str:
@@ -163,6 +169,13 @@ def _with_undeclared_marks(columns: Columns, declared: Iterable[str]) -> Columns
     text = ValueType(ValueKind.STRING)
     marks = tuple(Column(name, (field,), text) for name, field in zip(names, missing, strict=True))
     return msgspec.structs.replace(columns, undeclared_marks=marks)
+
+
+def _with_sent_marks(columns: Columns) -> Columns:
+    """Returns the columns of a relay with the undeclared marks among what is sent: without its mark, the record of a
+    deleted row would be one of a living row. Where the user calls another field so, that is the mark."""
+    sent = tuple(mark for mark in columns.undeclared_marks if mark.name == mark.path[0])
+    return msgspec.structs.replace(columns, sent_marks=sent)
 
 
 def _check_declared(planned: PlannedStream, root: Schema, path: FieldPath, doing: str) -> None:
@@ -251,6 +264,7 @@ def with_record_form(columns: Columns, planned: PlannedStream, target: RelayTarg
         {**{name: part for name, part in root.items() if name != "required"}, "properties": properties},
         columns=tuple(properties),
         json_columns=frozenset(column.name for column in sent if column.type.kind is ValueKind.JSON),
+        marks=tuple(mark.name for mark in columns.sent_marks),
     )
     return msgspec.structs.replace(columns, record_form=form)
 

@@ -6,7 +6,7 @@
   its older versions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -93,6 +93,7 @@ class _Landed:
             is_schemaless=self._given.is_schemaless,
             sdc=self._given.sdc,
             before_transforms=self._given,
+            sent_marks=self._sent_marks({case_folded(column.name) for column in every}),
         )
 
     @property
@@ -102,6 +103,10 @@ class _Landed:
     def _is_passed_on(self, column: Column) -> bool:
         before = self._before.get(self._shape.passed_on.get(column.name, ""))
         return before is not None and before.path == column.path
+
+    def _sent_marks(self, made: Collection[str]) -> tuple[Column, ...]:
+        """The marks that pass the transforms with their rows, but where these make a column of the name themselves."""
+        return tuple(mark for mark in self._given.sent_marks if case_folded(mark.name) not in made)
 
     def _all(self) -> Iterator[Column]:
         paths: set[tuple[str, ...]] = set()
@@ -121,6 +126,7 @@ class _Landed:
         if not every:
             self._refuse("no column is left", "Select some.")
         taken = {case_folded(name) for name in self._given.metadata.names}
+        taken -= {case_folded(mark.name) for mark in self._given.sent_marks}
         paths: set[tuple[str, ...]] = set()
         for column in every:
             name = case_folded(column.name)

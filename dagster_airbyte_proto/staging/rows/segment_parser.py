@@ -205,6 +205,7 @@ class SegmentParser:
                 about,
                 generation,
                 *(sdc_arrays(self._columns.sdc, extracted, wire.version, times) if self._columns.sdc else ()),
+                *(arrays[mark.name] for mark in self._columns.sent_marks),
             ],
             schema=self._columns.schema,
         )

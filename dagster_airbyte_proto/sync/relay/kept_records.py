@@ -20,6 +20,7 @@ from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, member
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
 from dagster_airbyte_proto.staging.rows.changes import Changes
 from dagster_airbyte_proto.staging.rows.coercion import coerce
+from dagster_airbyte_proto.sync.relay.deletion_marks import with_marks
 
 
 class KeptRecords(NamedTuple):
@@ -31,7 +32,8 @@ class KeptRecords(NamedTuple):
 
 def as_texts(records: Sequence[str], form: RecordForm) -> KeptRecords:
     """Returns records for a destination that takes lines. They are sent as they are, in the schema of today."""
-    whole = RecordForm(form.target, form.json_schema, record_column=WHOLE_RECORD)
+    marks = [mark for mark in form.marks if any(f'"{mark}"' in record for record in records)]
+    whole = RecordForm(form.target, with_marks(form, marks).json_schema, record_column=WHOLE_RECORD)
     schema = whole.in_schema(pa.schema([pa.field(WHOLE_RECORD, pa.string())]))
     return KeptRecords(pa.table([pa.array(records, pa.string())], schema=schema))
 
@@ -39,8 +41,9 @@ def as_texts(records: Sequence[str], form: RecordForm) -> KeptRecords:
 def as_columns(records: Sequence[str], form: RecordForm, columns: Columns) -> KeptRecords:
     """Returns records for a destination that takes Arrow, in the columns of today."""
     found = [_members(record) for record in records]
-    misfits = {place for place, each in enumerate(found) if each is None or not each.keys() <= set(form.columns)}
-    sent = [_as_kept(column) for column in columns.all if column.name in form.columns]
+    known = {*form.columns, *form.marks}
+    misfits = {place for place, each in enumerate(found) if each is None or not each.keys() <= known}
+    sent = [_as_kept(column) for column in (*columns.all, *columns.sent_marks) if column.name in known]
     arrays = []
     for column in sent:
         changes = Changes()

@@ -1,6 +1,6 @@
 """Makes a sealed plan of a part of a load, and cuts it where the form of its records changes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from dagster_airbyte_proto.sync.connector.destination_catalog import row_schema_
 from dagster_airbyte_proto.sync.push.attempts import PlanPart, row_ranges
 from dagster_airbyte_proto.sync.push.delivery import RowRange
 from dagster_airbyte_proto.sync.push.row_rules import RowRules, sent_field
+from dagster_airbyte_proto.sync.relay.deletion_marks import marks_with_values, with_marks
 
 _ALL_ROWS = RowLimit(share=1.0)
 
@@ -75,11 +76,13 @@ class RelayPlan(NamedTuple):
 def plan_of_part(load_id: str, part: StagedRows, form_without_rows: Callable[[], RecordForm]) -> RelayPlan:
     """Returns the plan of a part. Raises StagingError where its files are gone."""
     files = [file for file in part.files if file.content is FileContent.ROWS]
+    staged = [_staged_form(file.path) for file in files]
+    marks = frozenset[str]().union(*(each.marks for each in staged))
     formed: list[FormedRows] = []
     end = 0
-    for file in files:
+    for file, each in zip(files, staged, strict=True):
         end += file.rows
-        found = _form_of(file.path)._replace(end=end)
+        found = each.formed(end, marks)
         if formed and formed[-1]._replace(end=end) == found:
             formed.pop()
         formed.append(found)
@@ -120,17 +123,29 @@ def _rules(form: RecordForm, destination: RelayedTo) -> RowRules:
     return RowRules(destination.protocol.omits_nulls, _ALL_ROWS, form, schema)
 
 
-def _form_of(path: str) -> FormedRows:
-    """The form of the rows of a file."""
+class _StagedForm(NamedTuple):
+    """The form of the rows of a file, the columns that it has, and the undeclared marks that some of the rows have."""
+
+    form: RecordForm
+    schema: pa.Schema
+    marks: frozenset[str]
+
+    def formed(self, end: int, marks: Collection[str]) -> FormedRows:
+        """The rows up to a position as they are sent, with these marks."""
+        form = with_marks(self.form, marks)
+        sent = pa.schema([sent_field(form, self.schema.field(name)) for name in form.columns])
+        return FormedRows(end, form, stream_columns(sent))
+
+
+def _staged_form(path: str) -> _StagedForm:
     doing = "reading the staged rows of a relay"
     try:
         filesystem, place = LOCAL.at(path)
-        with filesystem.open_input_file(place) as opened:
-            schema = pq.read_schema(opened)
+        with filesystem.open_input_file(place) as opened, pq.ParquetFile(opened) as parquet:
+            schema, about = parquet.schema_arrow, parquet.metadata
     except (OSError, pa.ArrowInvalid) as error:
         raise StagingError(doing, f"{path}: {error}") from error
     form = RecordForm.of_schema(schema)
     if form is None:
         raise StagingError(doing, f"{path} was not staged for a relay")
-    sent = pa.schema([sent_field(form, schema.field(name)) for name in form.columns])
-    return FormedRows(0, form, stream_columns(sent))
+    return _StagedForm(form, schema, marks_with_values(form, about))

@@ -114,6 +114,16 @@ def test_records_become_batches(place: Place) -> None:
     assert [schema.field("id").type for schema in schemas] == [pa.int64()]
 
 
+def test_the_undeclared_mark_of_a_deleted_record_is_a_column(place: Place) -> None:
+    mark = {"_sdc_deleted_at": "2026-11-27T07:00:00Z"}
+    properties = {"id": {"type": "integer"}, "name": {"type": ["null", "string"]}}
+    users = {"rows": [{"id": 1, "name": "ann"}, {"id": 1, **mark}], "properties": properties, "primary_key": [["id"]]}
+    streams = {"users": {"write": "append_dedup"}}
+    file = place.connect({"streams": {"users": users}}, to=to_component(place), streams=streams)
+    assert place.json("sync", file)["status"] == "complete"
+    assert written_rows(place) == [{"id": 1, "name": "ann", "_sdc_deleted_at": None}, {"id": 1, "name": None, **mark}]
+
+
 @pytest.mark.parametrize("point", ["load.announced:1", "push.sent:1", "push.noted:1", "load.promoted:1"])
 def test_after_a_kill(place: Place, point: str, tmp_path: Path) -> None:
     Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")

@@ -103,6 +103,46 @@ def test_a_row_that_deletes_its_key_passes_what_needs_more_than_a_key(quick_fold
         shop.sync_of(offered)
 
 
+@pytest.mark.parametrize("target", ["airbyte", "singer"])
+@pytest.mark.parametrize(
+    "chosen", [{"select": ["id", "name"]}, {"transforms": [{"validate": [{"assert_not_null": "name"}]}]}]
+)
+def test_a_mark_of_a_deleted_row_that_a_tap_does_not_declare_goes_with_it(
+    quick_folder: Path, chosen: dict[str, Any], target: str
+) -> None:
+    shop = RelayedShop(quick_folder, protocol="singer", target=target, write="append_dedup", max_bytes=1 << 20)
+    shop.modes = {"users": {"write": "append_dedup", "select": chosen.get("select")}}
+    shop.options["transforms"] = chosen.get("transforms", [])
+    properties = {"id": {"type": "integer"}, "name": {"type": ["null", "string"]}}
+    rows: list[dict[str, Any]] = [{"id": 1, "name": "ann"}, {"id": 2, "name": "ben"}]
+    for more in (
+        [],
+        [{"id": 1, "_sdc_deleted_at": "2026-11-27T07:00:00Z"}, {"id": 3, "name": "cid"}],
+        [{"id": 4, "name": "dan"}],
+    ):
+        rows += more
+        offered = {"streams": {"users": {"rows": list(rows), "properties": properties}}}
+        assert shop.sync_of(offered).status is SyncStatus.COMPLETE
+    assert shop.received("users")[:4] == [
+        {"id": 1, "name": "ann"},
+        {"id": 2, "name": "ben"},
+        {"id": 1, "name": None, "_sdc_deleted_at": "2026-11-27T07:00:00Z"},
+        {"id": 3, "name": "cid", "_sdc_deleted_at": None},
+    ]
+    if target == "singer":
+        declared = [each["schema"]["properties"] for each in shop.messages("SCHEMA")]
+        assert ["_sdc_deleted_at" in each for each in declared] == [False, True, False]
+
+
+def test_a_column_that_is_made_to_be_the_mark_is_the_mark(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, protocol="singer", write="append_dedup", max_bytes=1 << 20)
+    shop.modes = {"users": {"write": "append_dedup", "rename_columns": {"gone": "_sdc_deleted_at"}}}
+    properties = {"id": {"type": "integer"}, "gone": {"type": ["null", "string"]}}
+    rows = [{"id": 1, "gone": None}, {"id": 2, "gone": "2026-11-27"}, {"id": 3, "_sdc_deleted_at": "2026-11-28"}]
+    shop.sync_of({"streams": {"users": {"rows": rows, "properties": properties}}})
+    assert [row["_sdc_deleted_at"] for row in shop.received("users")] == [None, "2026-11-27", None]
+
+
 def test_rows_of_one_key_cannot_become_several(quick_folder: Path) -> None:
     shop = enriched(quick_folder, "airbyte", replies=2)
     users = shop.sync_of(ranked(1, 2)).streams["users"]
