@@ -129,7 +129,8 @@ class RejectedRecord(NamedTuple):
 
 
 class StreamResult(NamedTuple):
-    """The destination's word on all rows of its process, once there are no more. A count is None if it does not say."""
+    """The destination's word on all rows of its process, once there are no more. It proves none if it does not say how
+    many it `received` (None)."""
 
     received: int | None = None
     failed: int = 0

@@ -6,8 +6,8 @@ It writes rows to a file, a line each, and puts them there before it sends its r
 - `dies_after`, `hangs_after`, `halts_after`: so many rows; once only where `once` names a file that it then makes. It
   exits with `halts_with`, or 1, after a halt.
 - `fails`: rows whose field `bad` is true are counted as failed and not written.
-- `result`: `counts`, `named` (by name), `empty` (no payload), `wrong` (one row too few), `never`; with `chatters` it
-  logs for ever in its place.
+- `result`: `counts`, `named` (by name), `empty` (no payload), `early` (empty, and at its first row), `wrong` (one row
+  too few), `never`; with `chatters` it logs for ever in its place.
 - `keeps`: it keeps the name of each row under `["row", id]` by the state server, before it writes the row; a text
   takes the place of `row`.
 - `stays`: it does not end after its result, nor after it has described itself.
@@ -59,6 +59,8 @@ def main() -> None:
             _note(stream, {"message": message})
         elif kind == "row":
             rows.append(payload["row"])
+            if len(rows) == 1 and stream["connectionCredentials"].get("result") == "early":
+                _say("stream-result", None)
             _misbehave(stream, rows)
         elif kind == "end-stream":
             _end(stream, rows)
@@ -81,7 +83,7 @@ def _end(stream: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         time.sleep(0.05)
     if result == "wrong":
         counts["received"] -= 1
-    if result != "never":
+    if result not in ("never", "early"):
         _say("stream-result", None if result == "empty" else {"all": counts} if result == "named" else counts)
     _stay(config)
 

@@ -31,7 +31,7 @@ def test_the_rows_among_which_rejected_ones_are_only_counted_are_known() -> None
     acks.received(_echo(5)._replace(rejected=1))
     assert acks.unsure == [(2, 5)]
     acks.received(_echo(7))
-    acks.ended(StreamResult(skipped=1))
+    acks.ended(StreamResult(received=2, skipped=1))
     assert (acks.unsure, acks.rows) == ([(2, 5), (7, 9)], 9)
 
 

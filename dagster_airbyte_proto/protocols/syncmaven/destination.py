@@ -1,8 +1,9 @@
 """The destination side of Syncmaven: rows on stdin, and one result for all rows of a process.
 
 1. A process is for one thing: `describe`, `describe-streams`, or the rows of one stream. Its only acknowledgement is
-   the `stream-result` after `end-stream`. So a process proves all of its rows or none, and `checkpoint_rows` says how
-   many that are.
+   the `stream-result` after `end-stream`, with the number of rows that it received. So a process proves all of its rows
+   or none, and `checkpoint_rows` says how many that are. The published specification has no such message; the packages'
+   own definition of it requires the counts.
 2. There are no removals, and nothing says whether a row is new. A destination finds its rows by their values.
 3. `fullRefresh` is for a destination that remembers what it has seen: with it, that counts for nothing.
 """

@@ -48,7 +48,7 @@ _LAST_WORDS_SECONDS = 2.0
 _END_SECONDS = 10.0
 _EXIT_REMEDY = "If it never sends states back, set `acknowledge: exit`: then its exit code 0 counts for all."
 # Where a result is part of the protocol, an exit without one is seen of connectors that have lost all rows.
-_SILENT_REMEDY = "It has to send a result of its rows before it ends. The log of the run has what it said."
+_SILENT_REMEDY = "It has to send a result of its rows before it ends, with their number. The log has what it said."
 
 
 class RowRange(NamedTuple):
@@ -186,6 +186,7 @@ class ProcessDelivery:
             self._read(running, 0.0)
         # Rows to write and removals each end a stream, as its destination sees it.
         is_end = part.end in (self._plan.rows, self._plan.rows_to_write)
+        self._output.awaits_result = True
         self._write(running, self._protocol.closing_lines(self._stream, time.time_ns() // 1_000_000, is_end=is_end))
 
     def _reject(self, rows: list[RejectedRow]) -> None:
@@ -329,8 +330,8 @@ class ProcessDelivery:
 
     @property
     def _has_proof_of_all(self) -> bool:
-        """True if the destination's result stands for all rows: then it does not matter how its process ended."""
-        return self._output.result is not None and self._output.error is None
+        """True if the destination's result counts all rows: then it does not matter how its process ended."""
+        return self._output.has_counted and self._output.error is None
 
     @property
     def _has_halted(self) -> bool:
@@ -340,7 +341,7 @@ class ProcessDelivery:
     def _take_result(self) -> None:
         """Takes the destination's result for its acknowledgement, unless it refused more rows than the user allows."""
         result = self._output.result
-        if result is not None and self._has_proof_of_all:
+        if result is not None and self._output.error is None:
             self._check_rejected("were rejected here or by the destination", unproved=result.failed)
             self._acks.ended(result)
 

@@ -89,8 +89,8 @@ class ConnectorOutput:
 
 
 class DestinationOutput:
-    """The output of one process of a destination. `result` is its last word on its rows, and `has_records` says that it
-    wrote records itself."""
+    """The output of one process of a destination. `result` is its last word on its rows, once it `awaits_result`: they
+    have ended, and a result before that is none of them. `has_records` says that it wrote records itself."""
 
     def __init__(
         self,
@@ -103,7 +103,8 @@ class DestinationOutput:
         self._acknowledgements = acknowledgements
         self._output = ConnectorOutput(destination, destination.protocol.reply, stream)
         self.result: StreamResult | None = None
-        self.has_records = False
+        self.awaits_result = self.has_records = False
+        self._early_results = 0
         self.kept: Mapping[str, Mapping[str, str]] = {}
 
     @property
@@ -118,6 +119,11 @@ class DestinationOutput:
     @property
     def pauses_seconds(self) -> tuple[float, ...]:
         return self._output.pauses_seconds
+
+    @property
+    def has_counted(self) -> bool:
+        """True if its result says how many rows it received."""
+        return self.result is not None and self.result.received is not None
 
     def feed(self, chunk: bytes) -> None:
         """Takes in a piece of output. Raises ProtocolViolation for a line without an end."""
@@ -134,6 +140,9 @@ class DestinationOutput:
         if acknowledgements.repeats:
             log.write("DEBUG", f"{acknowledgements.repeats:,} states came back again")
         acknowledgements.strangers = acknowledgements.repeats = 0
+        if self._early_results:
+            log.write("WARN", f"{self._early_results:,} results came before the end of the rows: they prove none")
+        self._early_results = 0
 
     def _take(self, events: Iterator[object]) -> None:
         for found in events:
@@ -142,8 +151,10 @@ class DestinationOutput:
                 is_proof = self._acknowledgements.received(found)
                 if found.kept and (is_proof or found.is_end):
                     self.kept = found.kept
+            elif isinstance(found, StreamResult) and self.awaits_result:
+                self.result = found
             elif isinstance(found, StreamResult):
-                self.result = self.result or found
+                self._early_results += 1
             elif isinstance(found, RejectedRecord):
                 self._rejected.add(found.record, self._destination.mask.text(found.reason))
             elif isinstance(found, ConfigEvent):

@@ -16,10 +16,12 @@ def result_counts_rows(evidence: DestinationEvidence) -> Ruling:
     result = write.result
     if result is None:
         return Ruling(Outcome.BROKEN, "no result came")
-    if result.received is not None and result.received != write.rows:
+    if result.received is None:
+        return Ruling(Outcome.BROKEN, f"it does not count the {write.rows} rows: none of them counts as delivered")
+    if result.received != write.rows:
         found = f"it received {result.received} rows, and {write.rows} were sent: none of them counts as delivered"
         return Ruling(Outcome.BROKEN, found)
     if result.failed or result.skipped:
         samples = (Sample("result", f"{result.failed} failed, {result.skipped} were skipped, of {write.rows} rows"),)
         return Ruling(Outcome.WARNING, "it did not take all rows of certify", samples)
-    return holds(f"it counts {write.rows} rows" if result.received is not None else "it has no counts")
+    return holds(f"it counts {write.rows} rows")

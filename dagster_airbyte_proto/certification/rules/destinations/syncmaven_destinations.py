@@ -98,7 +98,7 @@ SYNCMAVEN_DESTINATION_RULES: tuple[Rule[DestinationEvidence], ...] = (
         "",
         _PROTOCOL,
         result_rules.result_counts_rows,
-        "Count each row as received, and as a success, skipped or failed.",
+        "Count each row as received, and as a success, skipped or failed: without counts none is delivered.",
     ),
     *host_rules.ENDINGS,
     *host_rules.LONG,

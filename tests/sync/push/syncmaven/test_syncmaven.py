@@ -65,9 +65,21 @@ def test_each_chunk_is_a_process_with_a_result_of_its_own(table: PushedTable) ->
     assert [start["fullRefresh"] for start in starts(table)] == [True, True, False, False]
 
 
-@pytest.mark.parametrize("result", ["named", "empty"])
-def test_a_result_may_have_any_form(table: PushedTable, result: str) -> None:
+def test_a_result_may_have_its_counts_by_name(table: PushedTable) -> None:
+    table.config["result"] = "named"
+    assert table.contacts().acknowledged == 23
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [("empty", "its result does not say how many of the 23 rows it received"), ("early", "acknowledged 0 of 23 rows")],
+)
+def test_a_result_without_counts_proves_nothing(table: PushedTable, result: str, words: str) -> None:
     table.config["result"] = result
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, 23)
+    assert words in (report.error or "")
+    table.options["acknowledge"] = "exit"
     assert table.contacts().acknowledged == 23
 
 
