@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
 from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.load import RELAY_ID_PREFIX
+from dagster_airbyte_proto.loads.program_identity import is_same_target, program_in
 from dagster_airbyte_proto.loads.table import Witness
 from dagster_airbyte_proto.model import StreamId, WriteMode
 
@@ -60,6 +62,15 @@ def _refresh(store: StateStore, lease: Lease, stream: StreamId) -> str:
     return f"{command}   (all its streams, which share one state)" if is_shared else f"{command} --streams {stream}"
 
 
+def _elsewhere(before: str, now: str) -> str:
+    there = f"at {program_in(before)}" if before.startswith(RELAY_ID_PREFIX) else "in a table"
+    return (
+        f"what it has delivered is {there}, and its destination is {program_in(now)} now, where the rows before the"
+        " state would be missing. If it is the same one by another name, set the state to what it is"
+        " (`airbyte-proto state show`, and `state set`)"
+    )
+
+
 def _contradiction(store: StateStore, stream: StreamId, witness: Witness | None, remembered: Remembered) -> str:
     landed = remembered.landed
     if witness is None:
@@ -83,7 +94,9 @@ def _contradiction(store: StateStore, stream: StreamId, witness: Witness | None,
         return _LEAVES_DELETED if any(part.write is not WriteMode.APPEND for part in parts) else ""
     if landed is None:
         return ""
-    if landed.table_id and witness.table_id and landed.table_id != witness.table_id:
+    if landed.table_id and witness.table_id and not is_same_target(landed.table_id, witness.table_id):
+        if witness.table_id.startswith(RELAY_ID_PREFIX):
+            return _elsewhere(landed.table_id, witness.table_id)
         return (
             "it is not the table that the state was made with, which was dropped, renamed or made again: the rows"
             " before the state would be missing"

@@ -22,6 +22,7 @@ from dagster_airbyte_proto.loads.plan_query import (
     PlanQuery,
     RowChange,
 )
+from dagster_airbyte_proto.loads.program_identity import connector_program
 from dagster_airbyte_proto.loads.push import (
     PlanFile,
     PlannedCounts,
@@ -36,7 +37,6 @@ from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
-from dagster_airbyte_proto.sync.push.destination_program import destination_program
 from dagster_airbyte_proto.sync.push.plan.field_origins import cursor_field
 from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of
 from dagster_airbyte_proto.sync.push.plan.plan_digests import fingerprint_of, mapping_of, planned_fields, selection_of
@@ -290,7 +290,7 @@ def _sealed(
         fingerprint=query.fingerprint,
         mapping=mapping_of(options),
         selection=selection_of(options),
-        destination=destination_program(context.delivery.connection.connector),
+        destination=connector_program(context.delivery.connection.connector),
         generation_id=context.delivery.sync_id,
         partition=context.request.partition_key,
         columns=own.columns if own is not None else (),

@@ -7,9 +7,9 @@
 
 from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.loads.program_identity import connector_program, is_same_program
 from dagster_airbyte_proto.loads.push import Delivery, SealedPlan
 from dagster_airbyte_proto.model import PushMode, StreamId
-from dagster_airbyte_proto.sync.push.destination_program import destination_program
 from dagster_airbyte_proto.sync.push.plan.plan_digests import mapping_of, selection_of
 from dagster_airbyte_proto.sync.push.planning import PushOrigin
 from dagster_airbyte_proto.sync.push.push_context import PushContext
@@ -29,8 +29,8 @@ def check_destination(context: PushContext, stream: StreamId, before: str) -> No
     """Raises ConfigError where the destination is another program than the one that has the rows of `before`, unless
     all rows are to be sent. Of earlier releases nobody knows which one has them."""
     connection, partition = context.delivery.connection, context.request.partition_key
-    now = destination_program(connection.connector)
-    if before in ("", now) or (context.request.is_full and partition is None):
+    now = connector_program(connection.connector)
+    if not before or is_same_program(before, now) or (context.request.is_full and partition is None):
         return
     reset = f"airbyte-proto state reset {connection.name} {stream}"
     every = f"`{reset}`, then each partition" if partition is not None else "`airbyte-proto push --full`"

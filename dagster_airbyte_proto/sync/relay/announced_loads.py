@@ -15,11 +15,11 @@ from typing import NoReturn
 
 from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.loads.load import Load, StagedRows
+from dagster_airbyte_proto.loads.program_identity import is_same_target, relay_identity
 from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.model import IDEMPOTENT, PlannedStream, StateScope, StreamId
 from dagster_airbyte_proto.sync.plan.relayed_stream import fingerprints_by_mode
 from dagster_airbyte_proto.sync.plan.sync_plan import ShapedStream, SyncPlan, hashes_columns, shaped_streams
-from dagster_airbyte_proto.sync.push.destination_program import relay_identity
 from dagster_airbyte_proto.sync.relay.relay_tables import remove_staged_files
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
@@ -69,7 +69,9 @@ def _fault(context: SyncContext, load: Load, part: StagedRows, shaped: Mapping[S
 
 def _is_elsewhere(context: SyncContext, part: StagedRows) -> bool:
     destination = context.destination
-    return destination is not None and part.table_id != relay_identity(destination.connection.connector)
+    if destination is None:
+        return False
+    return not is_same_target(part.table_id, relay_identity(destination.connection.connector))
 
 
 def _give_up_whole(context: SyncContext, load: Load, fault: str) -> None:

@@ -29,6 +29,7 @@ from dagster_airbyte_proto.errors import (
     TableError,
 )
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
+from dagster_airbyte_proto.loads.program_identity import relay_identity
 from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
@@ -37,7 +38,6 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.schema.columns import RecordForm, decoded_form
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
-from dagster_airbyte_proto.sync.push.destination_program import relay_identity
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.relay.kept_rejections import RejectionKeeping
 from dagster_airbyte_proto.sync.relay.record_keys import replaced_by

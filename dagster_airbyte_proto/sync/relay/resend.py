@@ -29,6 +29,7 @@ from dagster_airbyte_proto.errors import (
     StateUnavailable,
 )
 from dagster_airbyte_proto.loads.load import Load, StagedRows
+from dagster_airbyte_proto.loads.program_identity import is_same_target
 from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import PlannedStream, StreamId
@@ -188,7 +189,7 @@ def _fault_of_part(planned: PlannedStream, part: StagedRows, identity: str) -> s
     """The reason for which no record of a part can be sent again, if there is one."""
     if replaces_table(planned) or part.generation_id != planned.generation_id:
         return _OLDER
-    if part.table_id != identity:
+    if not is_same_target(part.table_id, identity):
         return _ELSEWHERE
     if not part.relayed_as:
         return _NOT_NOTED

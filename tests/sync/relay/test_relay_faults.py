@@ -4,6 +4,7 @@ No record is skipped, no state is ahead of the destination, and nothing that was
 """
 
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.testing import fake_destination
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.relay.relayed_shop import RelayedShop
@@ -156,6 +158,26 @@ def test_the_rest_of_a_load_does_not_go_to_another_destination(quick_folder: Pat
         report = shop.sync(REFRESH)
     assert report.status is SyncStatus.COMPLETE
     assert shop.ids("users")[had:] == list(range(9))
+
+
+def test_a_destination_that_was_moved_is_the_same_one(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
+    for place, records in (("1.0/target", 3), ("1.1/target", 5), ("1.1/other", 8)):
+        program = quick_folder / place
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m {fake_destination.__name__} "$@"\n')
+        program.chmod(0o755)
+        shop.connector_of_destination = {"launch": {"kind": "local", "command": [str(program)]}}
+        report = shop.sync_of({"streams": {"users": {"records": records}}})
+    assert shop.ids("users") == list(range(5))
+    found = report.streams["users"].error or ""
+    assert "what it has delivered is at airbyte target, and its destination is airbyte other now" in found
+    [stored] = shop.store.states("shop")
+    lease = shop.store.acquire("shop", run_id="by-hand", holder="a person", seconds=60)
+    shop.store.change_state(lease, stored.state.stream, stored.state, who="a person")
+    shop.store.release(lease)
+    assert shop.sync().status is SyncStatus.COMPLETE
+    assert shop.ids("users") == list(range(8))
 
 
 def _settings(shop: RelayedShop) -> Settings:
