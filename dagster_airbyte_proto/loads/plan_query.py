@@ -59,10 +59,11 @@ class PlanQuery(NamedTuple):
 
     Without `fields` the destination gets all columns: of a table without SYNC_COLUMNS, but `has_sync_columns` adds
     these. `delivered` is the table of what it has; without it all rows are sent, and with `sends_all`, where it only
-    shows which rows are gone. Of a `cursor` column only values greater than `after` are. `fingerprint` goes into the
-    hash of each row. With `compares_keys` a table remembers what is delivered, though the first query asks it nothing.
-    The table is read as it was `at` a snapshot. With `since` only what has changed after that one is compared with what
-    is delivered. Of a `partition` only its rows are, and removed is what was delivered in it last and is gone from it.
+    shows which rows are gone, and with `marks_known` which of the sent ones it may have. Of a `cursor` column only
+    values greater than `after` are. `fingerprint` goes into the hash of each row. With `compares_keys` a table
+    remembers what is delivered, though the first query asks it nothing. The table is read as it was `at` a snapshot.
+    With `since` only what has changed after that one is compared with what is delivered. Of a `partition` only its rows
+    are, and removed is what was delivered in it last and is gone from it.
     """
 
     stream: str
@@ -82,6 +83,7 @@ class PlanQuery(NamedTuple):
     since: TableSnapshot | None = None
     partition: PushedPartition | None = None
     sends_all: bool = False
+    marks_known: bool = False
     has_sync_columns: bool = False
 
     @property

@@ -118,6 +118,7 @@ def make_plan(
         at=_snapshot(context, options),
         delivered=origin.delivered.qualified if origin.delivered else None,
         sends_all=starts_over,
+        marks_known=starts_over and _may_leave_sent_rows_out(context, origin),
     )
     if not starts_over and position is not None:
         query = query._replace(after=position.cursor)
@@ -147,6 +148,12 @@ def make_plan(
         remove_orphan_files(folder, (), storage)
         raise
     return plan
+
+
+def _may_leave_sent_rows_out(context: PushContext, origin: PushOrigin) -> bool:
+    """True if rows that the destination has may be left out of this push: a mirror has to remove them once they are
+    gone, and not those that it never sent."""
+    return origin.query.finds_removed and origin.transforms is not None and not context.request.only_plans
 
 
 def _transform_states(context: PushContext, stream: StreamId) -> tuple[TransformState, ...]:
@@ -275,6 +282,7 @@ def _sealed(
     removal_files = plan_files(f"{folder}/removed", storage)
     changes = [column_of(file, storage, CHANGE) for file in files] if own is None else []
     changed = sum(int(pc.sum(pc.equal(each, RowChange.CHANGED.value)).as_py() or 0) for each in changes)
+    changed = 0 if query.sends_all else changed  # Then all rows count as new.
     written = sum(file.rows for file in files)
     removed = sum(file.rows for file in removal_files)
     _check_all_found(query, folder, planned, written + removed)

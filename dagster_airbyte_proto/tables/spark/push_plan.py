@@ -145,7 +145,7 @@ def _write_all(session: SparkSession, query: PlanQuery, folder: str) -> PlannedR
             return PlannedRows(written, written=written)
         counts, removed = Observation("rows"), Observation("delivered")
         rows = _observed(_mapped(session, query, with_cursor=True), query, counts)
-        compares = query.delivered is not None and not query.sends_all
+        compares = query.delivered is not None and (query.marks_known or not query.sends_all)
         found = _changed(rows, _delivered(session, query), query) if compares else _as_added(rows)
         written = _write(found.drop(_COPIES, _CURSOR), f"{folder}/rows")
         seen: dict[str, Any] = counts.get
@@ -345,7 +345,7 @@ def _changed(rows: DataFrame, known: DataFrame, query: PlanQuery) -> DataFrame:
     is_new = f.col(_KNOWN_HASH).isNull()
     is_there = ~is_new & ~f.col(_KNOWN_REASON).eqNullSafe(DROPPED)
     change = f.when(is_there, f.lit(RowChange.CHANGED.value)).otherwise(f.lit(RowChange.ADDED.value))
-    return joined.filter(is_new | differs).select("new.*", change.alias(CHANGE))
+    return (joined if query.sends_all else joined.filter(is_new | differs)).select("new.*", change.alias(CHANGE))
 
 
 def _delivered(session: SparkSession, query: PlanQuery) -> DataFrame:

@@ -61,10 +61,7 @@ class FolderPlanner:
             )
         known = {tuple(row[key] for key in query.keys): row for row in self._delivered(query)}
         hashes = [_hash(query.fingerprint, row) for row in rows]
-        changes = [
-            _change(query, None if query.sends_all else known.get(key), number)
-            for key, number in zip(keys, hashes, strict=True)
-        ]
+        changes = [_change(query, known.get(key), number) for key, number in zip(keys, hashes, strict=True)]
         found = mapped.append_column(HASH, pa.array(hashes, pa.int64()))
         found = found.append_column(CHANGE, pa.array(changes, pa.string()))
         to_send = found.filter(pa.array([change is not None for change in changes], pa.bool_()))
@@ -135,12 +132,12 @@ class FolderPlanner:
 
 
 def _change(query: PlanQuery, known: _Row | None, row_hash: int) -> str | None:
-    if known is None:
+    if known is None or (query.sends_all and not query.marks_known):
         return RowChange.ADDED
     was_rejected, differs = known["_status"] == "rejected", known[HASH] != row_hash
     moved = query.partition is not None and known[PARTITION] != query.partition.key
     is_sent = (query.retries_rejected or differs) if was_rejected else query.sends_changed and differs
-    if not is_sent and not (query.sends_changed and moved):
+    if not query.sends_all and not is_sent and not (query.sends_changed and moved):
         return None
     return RowChange.ADDED if known["_reason"] == DROPPED else RowChange.CHANGED
 

@@ -139,6 +139,9 @@ def test_a_row_that_a_transform_dropped_is_there_if_it_was_sent_before(
     rows = plans.write(_query(changed, delivered=table, finds_removed=True))
     assert {key: row[CHANGE] for key, row in rows.items()} == {1: change, 4: "added"}
     assert plans.removed() == gone
+    rows = plans.write(_query(changed, delivered=table, finds_removed=True, sends_all=True, marks_known=True))
+    assert {key: row[CHANGE] for key, row in rows.items()} == {1: change, 2: change, 4: "added"}
+    assert plans.removed() == gone
 
 
 def test_rows_that_are_gone_are_found_though_all_are_sent(plans: _Plans) -> None:
