@@ -2,8 +2,7 @@
 
 - A *stream* is one data set that a connector offers. One stream lands in one table.
 - A *state* is a connector's checkpoint. It is opaque to us.
-- A *load* is a slice of a sync that ends at states: the staged files of its streams and the states that they free. It
-  is the unit of commit and of recovery.
+- A *load* is the unit of commit and of recovery: staged files of streams, and the states that they free.
 
 Digests of plans, and older databases, hold these structs as JSON. A renamed field keeps its old name: `field(name=…)`.
 """
@@ -316,8 +315,7 @@ class EnrichmentSpec(msgspec.Struct, frozen=True, tag="connector"):
 class ComponentSpec(msgspec.Struct, frozen=True, tag="component"):
     """A transform by a component, which fills `columns`, each with the name of its type.
 
-    `number` is its place among the transforms of its connection. `on_error` says what happens to a row that it rejects,
-    or whose values do not fit: skip, fail or reject.
+    `number` is its place among a connection's transforms. `on_error` is for rows that it rejects, or that do not fit.
     """
 
     number: int
@@ -331,7 +329,8 @@ TransformSpec = QuerySpec | RuleSpec | EnrichmentSpec | ComponentSpec
 class RelayTarget(msgspec.Struct, frozen=True):
     """The stream of a destination to which a relayed stream goes. `keys` and `cursor` are fields of its records.
 
-    Records go as they came, or `by_columns` where one end has Arrow. Those of one `fingerprint` are shaped alike.
+    Records go as they came, or `by_columns` where one end has Arrow. Those of one `fingerprint` are shaped alike. It
+    covers `connectors`, a digest of those of the stream's transforms.
     """
 
     stream: StreamId
@@ -340,6 +339,7 @@ class RelayTarget(msgspec.Struct, frozen=True):
     by_columns: bool = False
     cursor: str | None = None
     fingerprint: str = ""
+    connectors: str = ""
 
 
 class PlannedStream(msgspec.Struct, frozen=True):

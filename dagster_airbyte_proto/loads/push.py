@@ -72,7 +72,8 @@ class SealedPlan(msgspec.Struct, frozen=True):
     from there on. A plan of a `partition` has the rows of that one alone. The text of `json_fields` is JSON already.
     `transform_states` are those of the stream's transforms after all rows of the plan. With `columns` the files are the
     table's own, in its `snapshot`. The rows of a plan that `resends` are the rejected records that the store keeps in
-    the name of the plan.
+    the name of the plan. `field_order` are the fields of the mapping in the order in which the rows have them, and
+    `connectors` is a digest of the connectors of the transforms; both are empty in plans of earlier releases.
     """
 
     plan_id: str
@@ -100,6 +101,8 @@ class SealedPlan(msgspec.Struct, frozen=True):
     resends: bool = False
     selection: str = ""
     destination: str = ""
+    field_order: tuple[str, ...] = ()
+    connectors: str = ""
 
     @property
     def rows(self) -> int:

@@ -1,11 +1,15 @@
 """Makes the transforms of a stream from the user's choices."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.loads.load import TransformState
+from dagster_airbyte_proto.loads.program_identity import connector_program
 from dagster_airbyte_proto.model import ComponentSpec, EnrichmentSpec, QuerySpec, StreamId, TransformSpec
 from dagster_airbyte_proto.transforms.component import BatchTransformer, ComponentTransform
 from dagster_airbyte_proto.transforms.enrichment import Enricher, Enrichment
@@ -41,6 +45,24 @@ def described_transforms(specs: Sequence[TransformSpec]) -> Sequence[Any]:
         elif isinstance(spec, ComponentSpec):
             each["number"] = 0
     return described
+
+
+def described_connectors(connection: Connection, specs: Sequence[TransformSpec]) -> str:
+    """Returns a digest of the connectors of these transforms of a connection; empty without any.
+
+    It covers the program of each, and the config of a component as it is written: a secret behind a reference may
+    change. The config of an enrichment is its credentials.
+    """
+    described = []
+    for spec in specs:
+        if isinstance(spec, EnrichmentSpec | ComponentSpec):
+            own = connection.enrichments[spec.number]
+            config = own.written_config() if isinstance(spec, ComponentSpec) else None
+            described.append((connector_program(own.connector), config))
+    if not described:
+        return ""
+    text = json.dumps(described, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def transform_text(spec: TransformSpec) -> str:

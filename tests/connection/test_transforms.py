@@ -15,7 +15,7 @@ from dagster_airbyte_proto.model import (
     RuleSpec,
     StreamId,
 )
-from dagster_airbyte_proto.transforms.transform_choice import described_transforms
+from dagster_airbyte_proto.transforms.transform_choice import described_connectors, described_transforms
 
 _SOURCE = {"protocol": "airbyte", "launch": {"kind": "local", "command": ["source"]}}
 _GEO = {"connector": {"protocol": "syncmaven", "launch": {"kind": "local", "command": ["geo"]}}}
@@ -45,6 +45,20 @@ def test_each_stream_has_the_transforms_that_name_it_or_none() -> None:
     assert connection.transforms_of(StreamId.of("users", "public")) == (QuerySpec("SELECT * FROM input"), own, geo)
     [(number, enrichment)] = connection.enrichments.items()
     assert (number, enrichment.config, enrichment.transforms) == (2, {"key": "k"}, ())
+
+
+def test_of_a_component_its_config_decides_about_rows_and_of_an_enrichment_it_does_not() -> None:
+    def described(transform: Any) -> str:
+        connection = _connection({"columns": {"city": "string"}, **transform})
+        return described_connectors(connection, connection.transforms_of(StreamId.of("users")))
+
+    mask = {"connector": {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "v1/mask.wasm"}}}
+    moved = {"connector": {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "v2/mask.wasm"}}}
+    assert described({**mask, "config": {"a": 1, "b": 2}}) == described({**moved, "config": {"b": 2, "a": 1}})
+    assert described({**mask, "config": {"a": 1}}) != described({**mask, "config": {"a": 2}})
+    assert described(_GEO) == described({**_GEO, "config": {"key": "another"}})
+    assert described(_GEO) != described(mask)
+    assert described_connectors(_connection({"sql": "SELECT * FROM input"}), [QuerySpec("SELECT * FROM input")]) == ""
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Transforms of a push: the rows that are to be sent are transformed once, and no row is sent twice for them."""
 
 import secrets
+import sqlite3
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,33 @@ def test_rows_are_enriched_that_are_new_or_changed(table: PushedTable) -> None:
     ]
 
 
+def test_another_connector_among_the_transforms_sends_all_rows_again(table: PushedTable) -> None:
+    other = table.folder / "other-geo"
+    other.write_text(f'#!/bin/sh\nexec {" ".join(_PROGRAM)} "$@"\n')
+    other.chmod(0o755)
+    connector = {"protocol": "syncmaven", "launch": {"kind": "local", "command": [str(other)]}}
+    rows = [person(number) for number in (1, 4, 7)]
+    table.fill(rows)
+    table.options["transforms"] = [_geo()]
+    assert table.contacts().acknowledged == 3
+    _forget_connectors(table)
+    table.options["transforms"] = [_geo(connector=connector)]
+    assert table.contacts().planned.to_send == 0
+    table.fill([*rows, person(10)])
+    assert table.contacts().planned.to_send == 1
+    for transform in (_geo(), _geo(connector=connector)):
+        table.options["transforms"] = [transform]
+        assert table.contacts().planned.changed == 4
+        assert table.contacts().planned.to_send == 0
+
+
+def _forget_connectors(table: PushedTable) -> None:
+    """Leaves the plan as a release did that noted no connectors."""
+    with closing(sqlite3.connect(table.home / "state.db")) as store, store:
+        changed = store.execute("UPDATE airbyte_proto_deliveries SET body = json_remove(body, '$.connectors')")
+        assert changed.rowcount == 1
+
+
 def test_dropped_rows_are_within_no_limit(table: PushedTable) -> None:
     table.push["max_rejected"] = 0
     table.fill([person(number) for number in (1, 3, 4, 6, 7)])
@@ -118,6 +147,21 @@ def test_a_mirror_removes_a_row_that_was_sent_before_it_was_dropped(quick_folder
     table.fill([person(2)])
     assert table.contacts().planned.removed == 1
     assert table.held().keys() == {2}
+
+
+def test_a_mirror_removes_it_also_where_all_rows_were_sent_again_meanwhile(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="mirror")
+    table.options["transforms"] = [{"validate": [{"assert_not_null": "name"}], "on_error": "skip"}]
+    never_sent = {**person(3), "name": None}
+    table.fill([person(1), person(2), never_sent])
+    table.contacts()
+    table.fill([{**person(1), "name": None}, person(2), never_sent])
+    full = table.contacts(is_full=True)
+    assert (full.planned.added, full.planned.changed, full.acknowledged) == (3, 0, 1)
+    table.fill([person(2)])
+    assert table.contacts().planned.removed == 1
+    assert table.held().keys() == {2}
+    assert [row["id"] for row in table.received()] == [1, 2, 2, 1]
 
 
 def test_wide_rows_go_through_transforms_few_at_a_time(table: PushedTable) -> None:

@@ -18,7 +18,7 @@ from dagster_airbyte_proto.model import (
     TypeChoices,
     WriteMode,
 )
-from dagster_airbyte_proto.transforms.transform_choice import described_transforms
+from dagster_airbyte_proto.transforms.transform_choice import described_connectors, described_transforms
 
 _OF_TABLES = ("partition_by", "sort_by", "cluster", "merge", "formerly", "types", "schema_policy")
 _DEFAULTS = StreamOptions()
@@ -47,6 +47,7 @@ def relayed_stream(connection: Connection, planned: PlannedStream, options: Stre
         found = f"its key {'.'.join(nested[0])} lies within an object, and destinations take fields of the record only"
         raise ConfigError(doing, found, remedy="Use write: append, or another primary_key.", stream=stream)
     keys = () if nested else tuple(path[0] for path in planned.primary_key)
+    connectors = described_connectors(connection, planned.transforms)
     return msgspec.structs.replace(
         planned,
         write=WriteMode.OVERWRITE if mode is PushMode.OVERWRITE else WriteMode.APPEND,
@@ -60,7 +61,8 @@ def relayed_stream(connection: Connection, planned: PlannedStream, options: Stre
             keys,
             _has_arrow(connection),
             _cursor(planned),
-            _fingerprint(planned, mode, keys, planned.slice),
+            _fingerprint(planned, mode, keys, planned.slice, connectors),
+            connectors,
         ),
     )
 
@@ -78,18 +80,31 @@ def fingerprints_by_mode(planned: PlannedStream, hash_key: str, partition: str |
     partition, has another mode, and shapes its records alike. `hash_key` is empty where it hashes no column."""
     if planned.relay is None:
         return frozenset()
-    found = (_fingerprint(planned, mode, planned.relay.keys, partition) for mode in PushMode)
+    known = (planned.relay.connectors, "")  # Loads of earlier releases say nothing of connectors.
+    found = (_fingerprint(planned, mode, planned.relay.keys, partition, each) for mode in PushMode for each in known)
     return frozenset(_keyed(each, hash_key) if hash_key else each for each in found)
+
+
+def fingerprints_of(planned: PlannedStream, hash_key: str) -> frozenset[str]:
+    """Returns the fingerprint of this stream without a partition, and that which earlier releases gave it: it says
+    nothing of connectors. `hash_key` is empty where it hashes no column."""
+    if planned.relay is None:
+        return frozenset(("",))
+    former = _fingerprint(planned, planned.relay.mode, planned.relay.keys, None)
+    return frozenset((planned.relay.fingerprint, _keyed(former, hash_key) if hash_key else former))
 
 
 def _keyed(fingerprint: str, hash_key: str) -> str:
     return hmac.new(hash_key.encode(), fingerprint.encode(), hashlib.sha256).hexdigest()[:16]
 
 
-def _fingerprint(planned: PlannedStream, mode: PushMode, keys: tuple[str, ...], partition: str | None) -> str:
+def _fingerprint(
+    planned: PlannedStream, mode: PushMode, keys: tuple[str, ...], partition: str | None, connectors: str = ""
+) -> str:
     """A digest of all by which a record that was rejected may differ from one that is sent today: a column that is
     hashed by now must not go in clear because it was rejected before."""
-    values = (mode, keys, partition, planned.shaping, described_transforms(planned.transforms))
+    values = [mode, keys, partition, planned.shaping, described_transforms(planned.transforms)]
+    values += [connectors] if connectors else []
     return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()[:16]
 
 

@@ -36,35 +36,46 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
-from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
+from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table, stored_position
 from dagster_airbyte_proto.sync.push.plan.field_origins import cursor_field
 from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of
-from dagster_airbyte_proto.sync.push.plan.plan_digests import fingerprint_of, mapping_of, planned_fields, selection_of
+from dagster_airbyte_proto.sync.push.plan.plan_digests import (
+    fingerprint_of,
+    mapping_of,
+    planned_fields,
+    selection_of,
+    with_connectors,
+)
 from dagster_airbyte_proto.sync.push.plan.plan_files import column_of, plan_files
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
 from dagster_airbyte_proto.sync.push.push_context import PushContext
+from dagster_airbyte_proto.transforms.transform_choice import described_connectors
 
 
 class PushOrigin(NamedTuple):
     """The rows of one stream before they are planned: what Spark is asked, the fields that the destination gets, the
-    table that remembers them (None where none does), the transforms between, and the field that has the cursor."""
+    table that remembers them (None where none does), the transforms between, the field that has the cursor, and a
+    digest of the connectors of the transforms."""
 
     query: PlanQuery
     fields: pa.Schema
     delivered: TableTarget | None
     transforms: PushTransforms | None = None
     cursor: str | None = None
+    connectors: str = ""
 
 
 def open_origin(context: PushContext, stream: StreamId, options: PushOptions) -> PushOrigin:
     """Looks at the origin without reading it, and prepares the delivered table. Raises ConfigError."""
     partition = pushed_partition(context.request, stream, options)
+    before = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
+    known = None if before is None or context.request.is_full else before.plan
     query = PlanQuery(
         stream=str(stream),
         table=options.table,
         sql=options.sql if context.request.partition is None else query_of(context.request.partition, options.sql),
-        fields=planned_fields(options),
+        fields=planned_fields(options, known.field_order if known else ()),
         keys=options.key or (),
         fingerprint="",
         sends_changed=options.mode is not PushMode.INSERT,
@@ -82,16 +93,19 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
     if transforms is not None:
         fields, passed_on = transforms.fields()
         _check_names(stream, fields)
-    query = query._replace(fingerprint=fingerprint_of(options, fields, specs))
+    connectors = described_connectors(context.delivery.connection, specs)
+    position = None if context.request.is_full else stored_position(context, stream)
+    fingerprint = fingerprint_of(options, fields, specs)
+    query = query._replace(fingerprint=with_connectors(fingerprint, connectors, known, position))
     if options.changes_by not in BY_KEY:
         if query.retries_rejected:
             text = (
                 f"{stream}: with changes: {options.changes_by} no rejected rows are remembered; `--full` sends all rows"
             )
             context.delivery.destination.note(text)
-        return PushOrigin(query, fields, None, transforms, cursor_field(query, fields, passed_on))
+        return PushOrigin(query, fields, None, transforms, cursor_field(query, fields, passed_on), connectors)
     spec = delivered_spec(context.delivery.connection.name, stream, fields, query.keys)
-    return PushOrigin(query, fields, prepare_delivered_table(context, spec, stream), transforms)
+    return PushOrigin(query, fields, prepare_delivered_table(context, spec, stream), transforms, None, connectors)
 
 
 def _check_names(stream: StreamId, fields: pa.Schema) -> None:
@@ -142,7 +156,13 @@ def make_plan(
         plan = _sealed(context, stream, options, query, folder, planned, own)
         plan = _with_ends(options, query, plan, planned, None if starts_over else position)
         json_fields = tuple(field.name for field in origin.fields if isinstance(field.type, pa.JsonType))
-        plan = msgspec.structs.replace(plan, json_fields=json_fields, transform_states=states)
+        plan = msgspec.structs.replace(
+            plan,
+            json_fields=json_fields,
+            transform_states=states,
+            field_order=tuple(field.name for field in query.fields),
+            connectors=origin.connectors,
+        )
         _check_removals(options, plan, planned, storage)
     except BaseException:
         remove_orphan_files(folder, (), storage)
@@ -206,7 +226,7 @@ def _cursor_of(options: PushOptions) -> str:
 
 def _compared_snapshot(options: PushOptions, query: PlanQuery, position: PushPosition) -> TableSnapshot | None:
     """The snapshot up to which no row has to be sent; None where the mapping or the mode is another one by now."""
-    is_same = position.basis == push_basis(options.mode, query.fingerprint, mapping_of(options))
+    is_same = position.basis == push_basis(options.mode, query.fingerprint, mapping_of(query.fields))
     return position.snapshot if is_same else None
 
 
@@ -296,8 +316,8 @@ def _sealed(
         removal_files=removal_files,
         counts=_counts(query, planned, written, changed, removed),
         fingerprint=query.fingerprint,
-        mapping=mapping_of(options),
-        selection=selection_of(options),
+        mapping=mapping_of(query.fields),
+        selection=selection_of(options, query.fields),
         destination=connector_program(context.delivery.connection.connector),
         generation_id=context.delivery.sync_id,
         partition=context.request.partition_key,

@@ -21,8 +21,8 @@ def is_planned_otherwise(plan: SealedPlan, options: PushOptions, origin: PushOri
     if plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode:
         return True
     if plan.selection:
-        return plan.selection != selection_of(options)
-    return plan.mapping != mapping_of(options)  # Of an earlier release.
+        return plan.selection != selection_of(options, origin.query.fields)
+    return plan.mapping != mapping_of(origin.query.fields)  # Of an earlier release.
 
 
 def check_destination(context: PushContext, stream: StreamId, before: str) -> None:

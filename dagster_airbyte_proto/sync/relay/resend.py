@@ -36,8 +36,9 @@ from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder
 from dagster_airbyte_proto.sync.commit.committer import LoadOutcome
+from dagster_airbyte_proto.sync.plan.relayed_stream import fingerprints_of
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, replaces_table
-from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
+from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, hashes_columns
 from dagster_airbyte_proto.sync.relay.kept_records import KeptRecords, as_columns, as_texts, staged
 from dagster_airbyte_proto.sync.relay.state_moves import moves_of_stream, reason_to_wait
 from dagster_airbyte_proto.sync.report import ResentRecords, StreamReport, SyncStatus
@@ -131,7 +132,7 @@ def _resent(context: SyncContext, plan: SyncPlan, planned: PlannedStream, kept: 
     if not context.request.retries_unknown and (perhaps_there := sum(each.may_be_there for each in kept)):
         left[_MAY_BE_THERE] = perhaps_there
         kept = [each for each in kept if not each.may_be_there]
-    sendable = _sendable(context, planned, kept, left)
+    sendable = _sendable(context, plan, planned, kept, left)
     records = _records(context, plan, sendable, form)
     if records.misfits:
         left[_MISFIT] += len(records.misfits)
@@ -152,7 +153,7 @@ def _resent(context: SyncContext, plan: SyncPlan, planned: PlannedStream, kept: 
 
 
 def _sendable(
-    context: SyncContext, planned: PlannedStream, kept: Sequence[KeptRejection], left: Counter[str]
+    context: SyncContext, plan: SyncPlan, planned: PlannedStream, kept: Sequence[KeptRejection], left: Counter[str]
 ) -> list[KeptRejection]:
     """Returns the records that can be sent again, and counts the others by reason."""
     witness = context.engine.tables.witness(planned.table, context.connection)
@@ -160,11 +161,13 @@ def _sendable(
     changes = context.store.history(context.connection, limit=NO_LIMIT)
     moves = moves_of_stream(changes, planned.id, context.protocol.states)
     parts = {load_id: _part(context, planned, load_id) for load_id in {each.load_id for each in kept}}
-    outdated = _loads_before_another_shape(context, planned)
+    hash_key = plan.hash_key if hashes_columns(plan.columns[planned.id]) else ""
+    shapes = fingerprints_of(planned, hash_key)
+    outdated = _loads_before_another_shape(context, planned, shapes)
     found = []
     for each in kept:
         part = parts[each.load_id]
-        fault = _FORGOTTEN if part is None else _fault_of_part(planned, part, identity)
+        fault = _FORGOTTEN if part is None else _fault_of_part(planned, part, identity, shapes)
         if fault is None and each.load_id in outdated:
             fault = _SHAPED_BETWEEN
         if fault is None and part is not None:
@@ -185,7 +188,7 @@ def _part(context: SyncContext, planned: PlannedStream, load_id: str) -> StagedR
     return next((each for each in logged.load.parts if each.stream == planned.id), None) if logged else None
 
 
-def _fault_of_part(planned: PlannedStream, part: StagedRows, identity: str) -> str | None:
+def _fault_of_part(planned: PlannedStream, part: StagedRows, identity: str, shapes: Collection[str]) -> str | None:
     """The reason for which no record of a part can be sent again, if there is one."""
     if replaces_table(planned) or part.generation_id != planned.generation_id:
         return _OLDER
@@ -193,10 +196,12 @@ def _fault_of_part(planned: PlannedStream, part: StagedRows, identity: str) -> s
         return _ELSEWHERE
     if not part.relayed_as:
         return _NOT_NOTED
-    return None if part.relayed_as == _shape(planned) else _SHAPED_OTHERWISE
+    return None if part.relayed_as in shapes else _SHAPED_OTHERWISE
 
 
-def _loads_before_another_shape(context: SyncContext, planned: PlannedStream) -> Collection[str]:
+def _loads_before_another_shape(
+    context: SyncContext, planned: PlannedStream, shapes: Collection[str]
+) -> Collection[str]:
     """The loads after which records of the stream went in another shape than today's. Only a load of today's mode and
     key forgets the kept records of whose keys it has newer ones."""
     found, is_followed = set(), False
@@ -205,7 +210,7 @@ def _loads_before_another_shape(context: SyncContext, planned: PlannedStream) ->
             found.add(logged.load.load_id)
         parts = [each for each in logged.load.parts if each.stream == planned.id and each.rows]
         # Also one that was given up: the destination may have had some of its rows.
-        is_followed = is_followed or any(each.relayed_as != _shape(planned) for each in parts)
+        is_followed = is_followed or any(each.relayed_as not in shapes for each in parts)
     return found
 
 

@@ -66,6 +66,17 @@ def test_a_secret_in_a_reason_is_masked(
     assert b"of-the-map" not in b"".join(each.read_bytes() for each in quick_folder.rglob("*") if _is_kept(each))
 
 
+def test_another_config_sends_all_rows_again(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(number) for number in range(3)])
+    step = _step(quick_folder)
+    table.options["transforms"] = [step]
+    assert table.contacts().acknowledged == 3
+    table.options["transforms"] = [{**step, "config": {"script": "upper", "more": True}}]
+    assert table.contacts().planned.changed == 3
+    assert table.contacts().planned.to_send == 0
+
+
 def _is_kept(file: Path) -> bool:
     """True for what a push leaves; the transform and its compiled code have the script."""
     return file.is_file() and file.suffix not in (".wasm", ".cwasm", ".yaml", ".json")

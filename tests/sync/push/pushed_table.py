@@ -126,7 +126,7 @@ class PushedTable:
             "push": {self.stream: self.push, **self.other_streams},
             **self.options,
         }
-        path.write_text(yaml.safe_dump(written))
+        path.write_text(yaml.safe_dump(written, sort_keys=False))
         return path
 
     def engine(self) -> Engine:

@@ -8,11 +8,16 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.connection import ConstantColumn, ExpressionColumn, PushOptions
 from dagster_airbyte_proto.loads.plan_query import PlannedField
+from dagster_airbyte_proto.loads.push import PushPosition, SealedPlan
 from dagster_airbyte_proto.model import TransformSpec
 from dagster_airbyte_proto.transforms.transform_choice import described_transforms
 
 
-def planned_fields(options: PushOptions) -> tuple[PlannedField, ...]:
+def planned_fields(options: PushOptions, order: Sequence[str] = ()) -> tuple[PlannedField, ...]:
+    """Returns the fields of the mapping: in this order, if they are the same ones.
+
+    The hash of a row depends on their order, and a line that has moved in the file is no change of it.
+    """
     fields = []
     for name, mapped in (options.map or {}).items():
         if isinstance(mapped, ConstantColumn):
@@ -21,7 +26,8 @@ def planned_fields(options: PushOptions) -> tuple[PlannedField, ...]:
             fields.append(PlannedField(name, sql=mapped.sql))
         else:
             fields.append(PlannedField(name, column=mapped))
-    return tuple(fields)
+    by_name = {field.name: field for field in fields}
+    return tuple(by_name[name] for name in order) if by_name.keys() == set(order) else tuple(fields)
 
 
 def fingerprint_of(options: PushOptions, fields: pa.Schema, specs: Sequence[TransformSpec]) -> str:
@@ -36,15 +42,31 @@ def fingerprint_of(options: PushOptions, fields: pa.Schema, specs: Sequence[Tran
     return _digest(described)
 
 
-def mapping_of(options: PushOptions) -> str:
+def with_connectors(fingerprint: str, connectors: str, last: SealedPlan | None, position: PushPosition | None) -> str:
+    """Returns the fingerprint of rows that transforms with these connectors make. It is the one without them until the
+    last plan was made by others: earlier releases did not look at them, and an upgrade is to send no row again.
+
+    `last` and `position` are None where all rows are sent.
+    """
+    if not connectors:
+        return fingerprint
+    marked = _digest((fingerprint, connectors))
+    if last is not None and last.connectors not in ("", connectors):
+        return marked
+    if last is not None and last.fingerprint in (fingerprint, marked):
+        return last.fingerprint
+    return marked if position is not None and marked in position.basis else fingerprint
+
+
+def mapping_of(fields: Sequence[PlannedField]) -> str:
     """A digest of the mapping; empty without one."""
-    return _digest(planned_fields(options)) if options.map else ""
+    return _digest(fields) if fields else ""
 
 
-def selection_of(options: PushOptions) -> str:
+def selection_of(options: PushOptions, fields: Sequence[PlannedField]) -> str:
     """A digest of the table or query that rows are taken from, and of the mapping: rows that were planned by another
     one may have what the user has taken out since."""
-    return _digest((options.table, options.sql, planned_fields(options)))
+    return _digest((options.table, options.sql, fields))
 
 
 def _digest(value: object) -> str:

@@ -57,6 +57,22 @@ def test_a_plan_goes_on_if_the_one_in_its_place_is_stopped_by_a_guard(
     assert (again.status, again.resumed) == ("complete", acknowledged)
 
 
+def test_lines_of_the_mapping_that_move_are_no_change_of_it(table: PushedTable) -> None:
+    fields = {"id": "id", "label": "name", "points": "score"}
+    table.push["map"] = fields
+    acknowledged = _die_once(table)
+    table.push["map"] = dict(reversed(fields.items()))
+    again = table.contacts()
+    assert (again.status, again.resumed) == ("complete", acknowledged)
+    assert table.contacts().planned.to_send == 0
+    table.fill([{**_row(number, A), "name": "new" if number == 3 else f"person {number}"} for number in range(20)])
+    assert table.contacts().planned.changed == 1
+    assert [*table.received()[-1]][:3] == ["id", "label", "points"]
+    assert table.contacts(is_full=True).acknowledged == 20
+    assert [*table.received()[-1]][:3] == ["points", "label", "id"]
+    assert table.contacts().planned.to_send == 0
+
+
 def test_a_plan_with_nothing_to_do_takes_the_place_of_an_unfinished_one(table: PushedTable) -> None:
     _die_once(table)
     table.fill([row for row in table.received() if row["id"] in table.delivered()])
