@@ -27,6 +27,8 @@ LONGEST_KEPT_BYTES: Final = 1 << 20
 """A longer record is not kept itself, only why it was rejected."""
 LONGEST_KEPT_REASON: Final = 1000
 """The characters of a reason that are kept with a record."""
+MOST_REASONS: Final = 1000
+OTHER_REASONS: Final = "(other reasons)"
 PERHAPS_TAKEN: Final = "rejected again, or taken: the destination does not say which"
 """The reason of a record that was sent again to a destination which counts what it rejects, and does not name it."""
 
@@ -119,6 +121,11 @@ class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
 
     def rejected_rows(self, plan: SealedPlan, *, start: int = 0, limit: int | None = None) -> Sequence[RejectedRow]:
         """The rejected rows of a plan, in their order: from `start` on, and no more than the limit."""
+        ...
+
+    def rejection_reasons(self, plan: SealedPlan, *, start: int = 0, end: int | None = None) -> Mapping[str, int]:
+        """The reasons of the rejected rows of a plan from `start` up to `end`, with the numbers of their rows. Beyond
+        `MOST_REASONS` the rarer ones are counted as one."""
         ...
 
     def keep_rejections(self, lease: Lease, plan: SealedPlan, rejections: Sequence[RejectedContent]) -> None:

@@ -16,6 +16,8 @@ from dagster_airbyte_proto.checkpoints.deliveries import (
     LONGEST_KEPT_REASON,
     MOST_KEPT_BYTES,
     MOST_KEPT_REJECTIONS,
+    MOST_REASONS,
+    OTHER_REASONS,
     PERHAPS_TAKEN,
     AcknowledgedRows,
     KeptRejection,
@@ -49,6 +51,10 @@ class DeliveryReader:
     def rejected_rows(self, plan: SealedPlan, *, start: int = 0, limit: int | None = None) -> Sequence[RejectedRow]:
         with self._database.read() as tx:
             return rejected_of(tx, plan, start, limit)
+
+    def rejection_reasons(self, plan: SealedPlan, *, start: int = 0, end: int | None = None) -> Mapping[str, int]:
+        with self._database.read() as tx:
+            return reasons_of(tx, plan, start, end)
 
 
 class RejectionKeeper(ABC):
@@ -178,6 +184,17 @@ def rejected_of(tx: Connection, plan: SealedPlan, start: int, limit: int | None)
     number = rejected_rows.c.row_number
     query = select(rejected_rows).where(*_of_plan(plan), number >= start).order_by(number).limit(limit)
     return [RejectedRow(row.row_number, row.reason) for row in tx.execute(query)]
+
+
+def reasons_of(tx: Connection, plan: SealedPlan, start: int, end: int | None) -> dict[str, int]:
+    number, reason, count = rejected_rows.c.row_number, rejected_rows.c.reason, func.count()
+    here = [*_of_plan(plan), number >= start, *(() if end is None else (number < end,))]
+    most = select(reason, count).where(*here).group_by(reason).order_by(count.desc(), reason).limit(MOST_REASONS)
+    found: dict[str, int] = {str(row[0]): int(row[1]) for row in tx.execute(most)}
+    if len(found) == MOST_REASONS:
+        rows = tx.scalar(select(count).select_from(rejected_rows).where(*here)) or 0
+        found[OTHER_REASONS] = rows - sum(found.values())
+    return {text: rows for text, rows in found.items() if rows}
 
 
 def _update(

@@ -72,8 +72,8 @@ class DeliveryAttempts:
 
     def _deliver(self, part: PlanPart) -> None:
         process = ProcessDelivery(self._context, self._plan, part.stream, part.rules, self._storage)
-        rejected = self._context.store.rejected_rows(self._plan)
-        named = sum(each.row < part.rows.start and each.reason != DROPPED for each in rejected)
+        reasons = self._context.store.rejection_reasons(self._plan, end=part.rows.start)
+        named = sum(rows for reason, rows in reasons.items() if reason != DROPPED)
         has_failed = True
         try:
             process.run(part.rows, rejected_before=named + self.unnamed)

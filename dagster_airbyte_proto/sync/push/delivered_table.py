@@ -35,6 +35,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
     run_staging_folder,
 )
 from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
+from dagster_airbyte_proto.sync.push.content.refused_rows import RejectedInOrder
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.transforms.transform import DROPPED
@@ -156,7 +157,7 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
     is_end = rows == plan.rows
     snapshot = plan.snapshot if is_end else plan.snapshot_before
     # A removal that was rejected is found again only by comparing all rows: its key is no change of the table any more.
-    if is_end and any(each.row >= plan.rows_to_write for each in context.delivery.store.rejected_rows(plan)):
+    if is_end and context.delivery.store.rejected_rows(plan, start=plan.rows_to_write, limit=1):
         snapshot = None
     position = PushPosition(
         plan.plan_id,
@@ -218,9 +219,9 @@ def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target
         is_of_all = stored_position(context, plan.stream) is None
     replaces = starts_over and is_of_all
     files = _FoldFiles(context, plan, target, replaces=replaces)
-    rejected = {each.row: each for each in context.delivery.store.rejected_rows(plan)}
+    rejected = RejectedInOrder(context.delivery.store, plan, start)
     for batch in plan_batches(plan, target.storage, start, end):
-        files.add(batch, rejected)
+        files.add(batch, rejected.until(batch.end))
     if starts_over and _was_pushed(context, plan.stream):
         for batch in plan_batches(plan, target.storage, end, plan.rows):
             files.leave(batch)

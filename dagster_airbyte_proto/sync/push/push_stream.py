@@ -168,7 +168,7 @@ def _deliver_and_fold(
     try:
         delivery = context.delivery.store.deliveries(plan.connection)[plan.stream]
         position = stored_position(context, plan.stream)
-        rejected = [each.reason for each in context.delivery.store.rejected_rows(plan) if each.row >= start]
+        reasons = context.delivery.store.rejection_reasons(plan, start=start)
     except StateUnavailable as failed:
         return _report_of_unread_store(context, plan, options, failed, max(0, attempts.sent - start))
     error, unfolded = attempts.error, _fold_or_error(context, delivery, position, origin)
@@ -183,20 +183,21 @@ def _deliver_and_fold(
             _keep_snapshot(context, plan)
     # What an earlier run announced may be there too, though this one came to an end before it.
     sent = max(attempts.sent, delivery.acknowledged, 0 if plan.mode in IDEMPOTENT else delivery.announced)
-    proved = delivery.acknowledged - start - len(rejected)
+    rejected = sum(reasons.values())
+    proved = delivery.acknowledged - start - rejected
     unnamed = min(attempts.unnamed, proved)
     return msgspec.structs.replace(
         _report_of_plan(plan, options, origin.delivered.qualified if origin.delivered else None),
         status=_status(error),
         sent=sent - start,
         acknowledged=proved - unnamed,
-        rejected=len(rejected) + unnamed,
+        rejected=rejected + unnamed,
         unnamed=unnamed,
         unknown=sent - delivery.acknowledged,
         resumed=start,
         error="\n".join(texts) or None,
         retryable=error is not None and error.retryable,
-        rejections=attempts.unproved_reasons + Counter(rejected),
+        rejections=attempts.unproved_reasons + Counter(reasons),
     )
 
 

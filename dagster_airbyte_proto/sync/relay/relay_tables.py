@@ -194,8 +194,8 @@ class RelayTables:
     ) -> CommittedRows:
         """The result of a part that is delivered. Its files are needed no more."""
         reasons = dict(rejected)
-        for row in self._keeping.keep(part, delivery.plan):
-            reasons[row.reason] = reasons.get(row.reason, 0) + 1
+        for reason, rows in self._keeping.keep(part, delivery.plan).items():
+            reasons[reason] = reasons.get(reason, 0) + rows
         remove_staged_files(part)
         found = {reason: rows for reason, rows in reasons.items() if rows}
         return CommittedRows(part.stream, delivery.plan.plan_id, was_there, rejected=found)

@@ -7,6 +7,8 @@ from dagster_airbyte_proto.checkpoints.deliveries import (
     LONGEST_KEPT_BYTES,
     MOST_KEPT_BYTES,
     MOST_KEPT_REJECTIONS,
+    MOST_REASONS,
+    OTHER_REASONS,
     AcknowledgedRows,
     DeliveryStore,
     RejectedContent,
@@ -38,6 +40,19 @@ class DeliveryTests(StoreFixtures):
         deliverer.acknowledge_rows(lease, plan_of(), AcknowledgedRows(10, rejected))
         pages = [deliverer.rejected_rows(plan_of(), start=start, limit=2) for start in (0, 5, 10)]
         assert pages == [rejected[:2], rejected[2:], []]
+
+    def test_reasons_are_counted_within_a_range_and_the_rarer_ones_as_one(
+        self, deliverer: DeliveryStore, lease: Lease
+    ) -> None:
+        rejected = [RejectedRow(row, "dropped") for row in (0, 1, 7)]
+        deliverer.acknowledge_rows(lease, plan_of(), AcknowledgedRows(10, [*rejected, RejectedRow(2, "bad")]))
+        assert deliverer.rejection_reasons(plan_of()) == {"dropped": 3, "bad": 1}
+        assert deliverer.rejection_reasons(plan_of(), start=1, end=7) == {"dropped": 1, "bad": 1}
+        assert deliverer.rejection_reasons(plan_of(), start=8) == {}
+        many = [RejectedRow(row, f"no {row}") for row in range(10, 15 + MOST_REASONS)]
+        deliverer.acknowledge_rows(lease, plan_of(), AcknowledgedRows(5000, many))
+        found = deliverer.rejection_reasons(plan_of())
+        assert (len(found), found["dropped"], found[OTHER_REASONS]) == (MOST_REASONS + 1, 3, 7)
 
     def test_a_plan_may_have_any_number_of_rows(self, deliverer: DeliveryStore, lease: Lease) -> None:
         rows, rejected = 5_000_000_000, [RejectedRow(4_999_999_999, "dropped")]

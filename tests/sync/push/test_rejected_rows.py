@@ -1,12 +1,15 @@
 """Rows that are rejected, by us or by the destination: counted once, remembered, and sent once they are mended."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.loads.push import RejectedRow
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.push.content import refused_rows
 from dagster_airbyte_proto.sync.push.content.refused_rows import RefusedRows
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from tests.sync.push.pushed_table import PushedTable, person
@@ -33,6 +36,26 @@ def test_rows_that_another_attempt_rejects_again_are_counted_once(quick_folder: 
     report = table.contacts()
     assert (report.status, report.sent, report.rejected, report.unnamed) == ("complete", 10, 4, 3)
     assert report.rejections == {"score is nan, which JSON does not have": 1}
+
+
+def test_rejected_rows_are_remembered_a_page_at_a_time(quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int | None] = []
+    rejected_rows = SqlStore.rejected_rows
+
+    def watched(store: SqlStore, plan: SealedPlan, *, start: int = 0, limit: int | None = None) -> Any:
+        limits.append(limit)
+        return rejected_rows(store, plan, start=start, limit=limit)
+
+    monkeypatch.setattr(refused_rows, "_PAGE_ROWS", 3)
+    monkeypatch.setattr(SqlStore, "rejected_rows", watched)
+    table = PushedTable(quick_folder, mode="mirror")
+    table.fill([person(number, score=_NAN if number % 2 else 0.5) for number in range(30)])
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.rejected) == ("complete", 15, 15)
+    assert report.rejections == {"score is nan, which JSON does not have": 15}
+    found = table.delivered()
+    assert all((found[number]["_status"] == "rejected") == bool(number % 2) for number in range(30))
+    assert set(limits) == {1, 3}
 
 
 def test_a_row_is_removed_whose_last_version_was_rejected(quick_folder: Path) -> None:

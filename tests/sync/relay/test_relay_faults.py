@@ -25,7 +25,7 @@ from tests.sync.shop import EVERYTHING, REFRESH
 
 _CALLS = (
     "begin_run", "note_folders", "announce", "seal_plan", "begin_delivery", "announce_rows", "acknowledge_rows",
-    "promote", "end_run", "deliveries", "states", "announced_loads", "rejected_rows",
+    "promote", "end_run", "deliveries", "states", "announced_loads", "rejection_reasons",
 )  # fmt: skip
 _CASES = [
     (protocol, target, write, fault)

@@ -254,7 +254,7 @@ def test_two_at_once_are_excluded_and_requests_without_sense_refused(quick_folde
 
 _CALLS = (
     "note_folders", "announce", "seal_plan", "begin_delivery", "announce_rows", "acknowledge_rows", "promote",
-    "end_run", "kept_rejections", "rejected_rows", "deliveries", "load",
+    "end_run", "kept_rejections", "rejection_reasons", "deliveries", "load",
 )  # fmt: skip
 
 
