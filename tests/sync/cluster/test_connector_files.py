@@ -204,4 +204,5 @@ def test_components_run_where_their_files_are_not(
     kept = [
         each for each in (tmp_path / "executor").rglob("*") if each.parent.name in ("connector_files", "components")
     ]
-    assert sorted(each.suffix for each in kept) == ["", "", ".cwasm", ".cwasm", ".wasm", ".wasm"]
+    suffixes = ["", "", ".cwasm", ".cwasm", ".lock", ".lock", ".wasm", ".wasm"]
+    assert sorted(each.suffix for each in kept) == suffixes

@@ -84,12 +84,12 @@ def test_columns_of_syncs_are_sent_if_they_are_named(synced: _SyncedTable) -> No
     assert synced.contacts().fields.keys() == _FIELDS
     assert set(synced.columns()) == _FIELDS | SYNC_COLUMNS - {SLICE_COLUMN}
     table = synced.push.pop("from")
-    # The file of the connection has the fields of `map` in this order.
-    synced.push["sql"] = f"SELECT {', '.join(sorted(synced.columns()))} FROM {table}"
+    columns = sorted(synced.columns())
+    synced.push["sql"] = f"SELECT {', '.join(columns)} FROM {table}"
     assert synced.contacts().planned.changed == 3
     assert set(synced.received()[-1]) == set(synced.columns())
     del synced.push["sql"]
-    synced.push |= {"from": table, "map": {name: name for name in synced.columns()}}
+    synced.push |= {"from": table, "map": {name: name for name in columns}}
     assert synced.contacts().planned.to_send == 0
     synced.push["map"] = {"id": "id", "day": {"sql": f"date({EXTRACTED_AT})"}}
     assert synced.contacts(only_plans=True, samples=1).samples["changed"][0].keys() == {"id", "day"}
