@@ -4,9 +4,10 @@ Every planned check of a materialized stream is evaluated: if one were missing, 
 would run the asset again. So a check whose table cannot be queried fails, and says why.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import dagster as dg
@@ -32,6 +33,7 @@ FRESHNESS = "freshness"
 
 _UNIQUE = DEDUPLICATING | {WriteMode.OVERWRITE}
 _DISCARDING_POLICIES = frozenset(("discard_column", "discard_row"))
+_YEAR = re.compile(r"([+-]?\d+)-\d\d-\d\d")
 _DISCOVER = "Run `airbyte-proto discover C --save`; of a component `dg utils refresh-defs-state`."
 
 Query = Callable[[str], "QueryResult"]
@@ -285,11 +287,15 @@ def _time_column(planned: PlannedStream) -> str | None:
 
 
 def parsed_time(value: str | None) -> datetime | None:
-    """Parses a time; one without a zone is UTC. One that Python does not have becomes the nearest that it has."""
+    """Parses a time; one without a zone is UTC. Of a year that Python does not have it is the nearest that it has.
+    Raises ValueError for what is no time."""
     if value is None:
         return None
     try:
         time = datetime.fromisoformat(value)
     except ValueError:
-        time = datetime.max if len(value.partition("-")[0]) > len("9999") else datetime.min
+        year = _YEAR.match(value)
+        if year is None or MINYEAR <= int(year[1]) <= MAXYEAR:
+            raise
+        time = datetime.max if int(year[1]) > MAXYEAR else datetime.min
     return time if time.tzinfo else time.replace(tzinfo=UTC)
