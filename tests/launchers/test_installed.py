@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto.launchers.packages.environment_use import EnvironmentUse
 from dagster_airbyte_proto.launchers.packages.installed import (
     InstalledEnvironment,
     installed_environments,
@@ -18,6 +20,7 @@ from dagster_airbyte_proto.launchers.packages.installed import (
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.process import LaunchOptions
 from tests.conformance.launcher import report_of, start
+from tests.sync.read.test_failures import mounted
 
 _ROOT = Path(__file__).parents[2]
 _PACKAGE = "airbyte-source-fake==1.0"
@@ -117,3 +120,68 @@ def test_a_complete_environment_runs_where_its_use_cannot_be_noted(tmp_path: Pat
     users.unlink()
     users.mkdir()
     assert _launcher(tmp_path).identity()
+
+
+def _laid_down(cache: Path, name: str = "airbyte-source-fake-1.0-cp311-0123456789ab") -> Path:
+    """The link of an environment with nothing installed in it."""
+    folder = cache / f"{name}.build-1"
+    folder.mkdir(parents=True)
+    (folder / "lock.txt").write_text("# python 3.11.2\n")
+    link = cache / name
+    link.symlink_to(folder.name)
+    return link
+
+
+def _remove(link: Path) -> None:
+    shutil.rmtree(link.resolve())
+    link.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("look", ["is_file", "is_dir"])
+def test_one_that_another_process_removes_while_they_are_listed_is_not_there(
+    look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, removed = _laid_down(tmp_path), _laid_down(tmp_path, "source-other-2.0-cp311-0123456789ab")
+    folder, seen = removed.resolve(), getattr(Path, look)
+    if look == "is_dir":
+        removed.unlink()  # What is left of a build that died has no link.
+
+    def removes_what_it_has_seen(path: Path) -> bool:
+        found: bool = seen(path)
+        if path.resolve().is_relative_to(folder) and folder.exists():
+            removed.unlink(missing_ok=True)
+            shutil.rmtree(folder)
+        return found
+
+    monkeypatch.setattr(Path, look, removes_what_it_has_seen)
+    assert [each.link for each in installed_environments(tmp_path)] == [kept]
+    assert not folder.exists()
+
+
+def test_one_that_another_process_has_removed_since_it_was_listed_is_no_error(tmp_path: Path) -> None:
+    _laid_down(tmp_path)
+    listed = _only(tmp_path)
+    _remove(listed.link)
+    assert not is_in_use(listed) and remove_environment(listed)
+    assert installed_environments(tmp_path) == []
+
+
+def test_a_build_that_ends_after_it_was_listed_as_remains_stays(tmp_path: Path) -> None:
+    link = _laid_down(tmp_path)
+    link.unlink()
+    (remains,) = installed_environments(tmp_path)
+    link.symlink_to(remains.folder.name)
+    assert is_in_use(remains) and not remove_environment(remains)
+    assert _only(tmp_path).folder == remains.folder
+
+
+def test_environments_of_a_read_only_disk_are_listed_with_their_use(tmp_path: Path) -> None:
+    link = _laid_down(tmp_path / "cache")
+    with mounted(tmp_path / "seen", "--bind", "-o", "ro", str(tmp_path / "cache")) as disk:
+        assert not is_in_use(_only(disk))
+        held = EnvironmentUse(link, "shop")
+        found = _only(disk)
+        assert is_in_use(found) and found.users == ("shop",)
+        del held
+        gc.collect()
+        assert not is_in_use(found)

@@ -34,17 +34,20 @@ class EnvironmentUse:
 
 
 def users(link: Path) -> tuple[str, ...]:
-    """The names of the connections that have used the environment, in order of their first use."""
+    """The names of the connections that have used the environment, in order of their first use.
+
+    Empty where this user may not read them, as in an image that another one has built.
+    """
     try:
-        return tuple(dict.fromkeys(_file(link).read_text(errors="replace").split()))
-    except FileNotFoundError:
+        return tuple(dict.fromkeys(users_file(link).read_text(errors="replace").split()))
+    except (FileNotFoundError, PermissionError):
         return ()
 
 
 def used_at(link: Path) -> float | None:
     """The time of the last use, in seconds since 1970; None if no use was noted."""
     try:
-        return _file(link).stat().st_mtime
+        return users_file(link).stat().st_mtime
     except FileNotFoundError:
         return None
 
@@ -52,12 +55,13 @@ def used_at(link: Path) -> float | None:
 @contextmanager
 def unused(link: Path) -> Iterator[bool]:
     """Gives True if no process uses the environment. Then none begins to until the block has ended."""
-    is_new = not _file(link).exists()
+    is_new = not users_file(link).exists()
     descriptor = _open(link)
     try:
         if is_new:  # An older version noted no use. To look must not count as one.
-            installed_at = link.lstat().st_mtime
-            os.utime(descriptor, (installed_at, installed_at))
+            with suppress(FileNotFoundError):  # Another process has removed the environment.
+                installed_at = link.lstat().st_mtime
+                os.utime(descriptor, (installed_at, installed_at))
         yield locks_alone(descriptor)
     finally:
         os.close(descriptor)
@@ -72,9 +76,32 @@ def locks_alone(descriptor: int) -> bool:
     return True
 
 
-def _file(link: Path) -> Path:
+def is_locked(path: Path) -> bool:
+    """True if a process has the lock of a file. Writes nothing, and makes no file: the disk may be read-only.
+
+    False where the file is not there, or cannot be opened or locked: a process that uses it there has no lock either.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS gives the lock to nobody who may only read.
+    except FileNotFoundError:
+        return False
+    except OSError:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+    try:
+        return not locks_alone(descriptor)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def users_file(link: Path) -> Path:
+    """The file beside an environment that says who uses it."""
     return link.with_name(link.name + _SUFFIX)
 
 
 def _open(link: Path) -> int:
-    return os.open(_file(link), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    return os.open(users_file(link), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

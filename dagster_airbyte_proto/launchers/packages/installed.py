@@ -4,14 +4,14 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.packages.environment_use import unused, used_at, users
+from dagster_airbyte_proto.launchers.packages.environment_use import is_locked, unused, used_at, users, users_file
 from dagster_airbyte_proto.launchers.packages.linked_builds import (
     BUILD,
     LOCK_FILE,
@@ -100,18 +100,22 @@ def _fault_of_node(version: str) -> str:
 
 
 def installed_environments(cache: Path) -> list[InstalledEnvironment]:
-    """The environments of a folder, and the remains of builds that died, by name."""
+    """The environments of a folder, and the remains of builds that died, by name. Another process may remove some
+    meanwhile."""
     links = [path for path in _entries(cache) if path.is_symlink() and (path / LOCK_FILE).is_file()]
-    found = [_installed(link) for link in links]
+    found = [each for link in links if (each := _if_there(_installed, link)) is not None]
     linked = {each.folder for each in found}
     remains = [path for path in _entries(cache) if BUILD in path.name and path.is_dir() and path not in linked]
-    return [*found, *(_remains(folder) for folder in remains)]
+    return [*found, *(each for folder in remains if (each := _if_there(_remains, folder)) is not None)]
 
 
 def is_in_use(environment: InstalledEnvironment) -> bool:
-    """True if a process uses the environment, or builds it."""
-    with _idle(environment) as is_idle:
-        return not is_idle
+    """True if a process uses the environment, or builds it. Writes nothing."""
+    if environment.package:
+        is_used = is_locked(users_file(environment.link))
+    else:
+        is_used = _has_been_linked(environment)
+    return is_used or is_locked(lock_of_build(environment.link))
 
 
 def remove_environment(environment: InstalledEnvironment) -> bool:
@@ -136,11 +140,23 @@ def _idle(environment: InstalledEnvironment) -> Iterator[bool]:
             with unused(environment.link) as is_unused:
                 yield is_unused
         else:
-            yield is_built
+            yield is_built and not _has_been_linked(environment)
+
+
+def _has_been_linked(remains: InstalledEnvironment) -> bool:
+    """True if the build, which looked like one that died, has ended well since it was listed."""
+    return remains.link.resolve() == remains.folder
 
 
 def _entries(cache: Path) -> Iterator[Path]:
     return iter(sorted(cache.resolve().iterdir()) if cache.is_dir() else ())
+
+
+def _if_there(look: Callable[[Path], InstalledEnvironment], path: Path) -> InstalledEnvironment | None:
+    try:
+        return look(path)
+    except FileNotFoundError:
+        return None
 
 
 def _installed(link: Path) -> InstalledEnvironment:
