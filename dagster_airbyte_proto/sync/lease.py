@@ -6,7 +6,7 @@ error of a renewal does not end the run, and a run notices a lost lease at its n
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
@@ -118,25 +118,27 @@ def acquire_lease(
                 raise
 
 
-def end_leases(store: StateStore, connection: str, run_id: str) -> Sequence[Lease]:
-    """Ends the leases that a dead run has on a connection, before they expire, and returns them.
+def end_leases(store: StateStore, connection: str, run_ids: Sequence[str]) -> Iterator[Lease]:
+    """Ends the leases that dead runs have on a connection, before they expire, and yields each that has ended.
 
     A lease may last for years: it was taken while the clock was wrong, or `lease_seconds` is large. Only a person knows
     whether a process of another machine is dead. If it lives after all, it loses its lease as to a run that takes over:
     its next call with the old fence is refused.
 
-    Raises ConfigError if the run has none, or if its process is alive on this machine.
+    Raises ConfigError, and ends none, if one of the runs has none, or if its process is alive on this machine.
     """
-    doing = f"ending the lease of run {run_id} on connection {connection}"
     leases = store.current_leases(connection)
-    ended = [lease for lease in leases if lease.run_id == run_id]
-    if not ended:
-        others = ", ".join(f"{lease.run_id} ({process_text(lease.holder)})" for lease in leases)
-        raise ConfigError(doing, "it has none", remedy=f"Those that have one: {others or 'none'}.")
-    for lease in ended:
-        if is_alive(lease.holder):
-            found = f"{process_text(lease.holder)} is alive"
+    for run_id in run_ids:
+        doing = f"ending the lease of run {run_id} on connection {connection}"
+        holders = [lease.holder for lease in leases if lease.run_id == run_id]
+        if not holders:
+            others = ", ".join(f"{lease.run_id} ({process_text(lease.holder)})" for lease in leases)
+            remedy = f"Those that have one: {others or 'none'}. If it was ended before, leave it out."
+            raise ConfigError(doing, "it has none", remedy=remedy)
+        for holder in filter(is_alive, holders):
+            found = f"{process_text(holder)} is alive"
             raise ConfigError(doing, found, remedy="Stop that process: then its lease ends by itself.")
-    for lease in ended:
-        store.release(lease)
-    return ended
+    for lease in leases:
+        if lease.run_id in run_ids:
+            store.release(lease)
+            yield lease

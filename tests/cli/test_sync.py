@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.checkpoints.slot import Slot
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.testing import crash_points
@@ -233,11 +234,23 @@ def test_a_lease_that_a_wrong_clock_made_endless_is_ended_by_hand(place: Place) 
     elsewhere = store.acquire("shop", run_id="run-of-a-pod", holder="pid 1 on a-pod", seconds=60)
     refused = place.json("sync", file, code=1)["error"]["message"]
     assert "airbyte-proto recover shop --dead-run run-of-a-pod" in refused
-    assert "Those that have one: run-of-a-pod (pid 1 on a-pod)." in place.run("recover", "shop", "--dead-run", "x").err
+    mistyped = place.run("recover", "shop", "--dead-run", "run-of-a-pod", "--dead-run", "x").err
+    assert "Those that have one: run-of-a-pod (pid 1 on a-pod)." in mistyped and "ended the lease" not in mistyped
     assert place.json("recover", "shop", "--dead-run", "run-of-a-pod")["ended_leases"] == ["run-of-a-pod"]
     assert place.json("sync", file)["status"] == "complete"
     with pytest.raises(StateConflict, match="no longer holds the lease"):
         store.renew(elsewhere, 60)
+
+
+def test_a_recovery_that_fails_says_that_the_lease_has_ended(place: Place) -> None:
+    place.json("sync", place.connect(USERS))
+    store = SqlStore(f"sqlite:///{place.folder}/.airbyte-proto/state.db")
+    for run in ("dead", "at-work"):
+        slot = Slot(partition=run, most_runs=2)
+        store.acquire("shop", run_id=run, holder=f"pid 1 on {run}", seconds=3600, slot=slot)
+    error = place.json("recover", "shop", "--dead-run", "dead", code=1)["error"]["message"]
+    assert "run at-work" in error and "The lease of dead has ended: leave --dead-run out" in error
+    assert [lease.run_id for lease in store.current_leases("shop")] == ["at-work"]
 
 
 def test_the_lease_of_a_process_that_is_alive_is_not_ended_by_hand(place: Place) -> None:

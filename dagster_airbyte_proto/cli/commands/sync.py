@@ -11,8 +11,10 @@ from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
 from dagster_airbyte_proto.cli.output import Answer, Grid, counted, plain, value_text
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import progress_view, size_text
+from dagster_airbyte_proto.errors import ProtoError
 
 if TYPE_CHECKING:
+    from dagster_airbyte_proto.checkpoints.store import Lease
     from dagster_airbyte_proto.connection import Connection
     from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
     from dagster_airbyte_proto.sync.report import ResentRecords, StreamReport, SyncReport
@@ -127,11 +129,20 @@ def recover(call: Call, connection: str, dead_runs: tuple[str, ...]) -> Answer:
     from dagster_airbyte_proto.sync.run import recover_connection
 
     target = call.known_connection_target(connection)
-    ended = [lease for run in dead_runs for lease in end_leases(call.store(), target.name, run)]
-    for lease in ended:
+    # Before the recovery, whatever becomes of that: the lease alone may be what other runs wait for, and where others
+    # work, or loads go to a destination, their next runs recover.
+    ended: list[Lease] = []
+    for lease in end_leases(call.store(), target.name, dead_runs) if dead_runs else ():
+        ended.append(lease)
         click.echo(f"ended the lease of run {lease.run_id}, {plain(process_text(lease.holder))}", err=True)
-    with call.engine() as engine:
-        recovered = recover_connection(engine, target.name)
+    try:
+        with call.engine() as engine:
+            recovered = recover_connection(engine, target.name)
+    except ProtoError as error:
+        if ended:
+            runs = ", ".join(lease.run_id for lease in ended)
+            error.remedy = f"{error.remedy} The lease of {runs} has ended: leave --dead-run out from now on.".strip()
+        raise
     value: dict[str, Any] = {"connection": target.name, "status": "complete", "recovered_loads": recovered}
     if ended:
         value["ended_leases"] = [lease.run_id for lease in ended]

@@ -111,10 +111,7 @@ def installed_environments(cache: Path) -> list[InstalledEnvironment]:
 
 def is_in_use(environment: InstalledEnvironment) -> bool:
     """True if a process uses the environment, or builds it. Writes nothing."""
-    if environment.package:
-        is_used = is_locked(users_file(environment.link))
-    else:
-        is_used = _has_been_linked(environment)
+    is_used = is_locked(users_file(environment.link)) if environment.package else _has_been_linked(environment)
     return is_used or is_locked(lock_of_build(environment.link))
 
 
