@@ -29,6 +29,7 @@ from dagster_airbyte_proto.dagster_defs.automation.sensors import (
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
+from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_tick
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import Stream
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
@@ -165,6 +166,7 @@ def _catalog_keys(
     def find(context: dg.SensorEvaluationContext) -> list[str]:
         connector = getattr(context.resources, connector_key)
         with (
+            failing_the_tick(),
             opened_engine(connector, deployment=partial(deployment_outside_run, context.instance)) as engine,
             opened_source(engine, connection, {}) as source,
         ):

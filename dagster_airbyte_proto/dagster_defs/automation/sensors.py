@@ -31,6 +31,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice_words
+from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_tick
 from dagster_airbyte_proto.errors import ConfigError, StateConflict
 
 # Below the 60 seconds of a tick, so that a connector's timeout is reported before Dagster ends the tick.
@@ -154,6 +155,7 @@ def build_schema_drift_sensor(
     """
     definition = definition_of(assets, pushed=False)
 
+    @failing_the_tick()
     @skipped_beside_a_run
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         connector = getattr(context.resources, connector_key)
@@ -209,6 +211,7 @@ def build_state_staleness_sensor(
     assets. Where partitions are time windows (`{{ partition.start }}` in the config) the newest state of a stream
     counts, for those of past windows move no more; of other partitions each has its own."""
 
+    @failing_the_tick()
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         with opened_engine(getattr(context.resources, connector_key)) as engine:
             states = engine.store.states(connection.name, partition=None)

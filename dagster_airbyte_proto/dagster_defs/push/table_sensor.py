@@ -8,6 +8,7 @@ import dagster as dg
 
 from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_lists
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
+from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_tick
 from dagster_airbyte_proto.errors import ConfigError, TableError
 
 _MAX_NAMED_TABLES = 5
@@ -70,6 +71,7 @@ class _Evaluation:
     def __init__(self, watched: Mapping[str, Sequence[dg.AssetKey]], io_manager_key: str) -> None:
         self._watched, self._io_manager_key = watched, io_manager_key
 
+    @failing_the_tick()
     def __call__(self, context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         known: dict[str, str] = json.loads(context.cursor or "{}")
         found = self._snapshots(context, known)

@@ -1,7 +1,9 @@
-"""Turns errors and reports into Dagster failures, with the connector's own message and whether a retry can help."""
+"""Turns errors and reports into failures of Dagster's steps and ticks, with the connector's own message and whether a
+retry can help."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 
 import dagster as dg
 
@@ -24,11 +26,29 @@ def failing_the_step() -> Iterator[None]:
     except ProtoError as error:
         # By the time of a retry, the run that holds the connection's lease will have ended.
         is_retryable = error.retryable or isinstance(error, StateConflict)
-        cause = error.__cause__
-        # Of the error of a database only the driver's own words count: around them are a class and a link.
-        has_more_to_say = cause is not None and str(getattr(cause, "orig", cause)).strip() not in str(error)
         # Not from the error itself: it would be shown again, with a stack trace that says nothing about the fault.
-        raise dg.Failure(str(error), allow_retries=is_retryable) from cause if has_more_to_say else None
+        raise dg.Failure(str(error), allow_retries=is_retryable) from _shown_cause(error)
+
+
+@contextmanager
+def failing_the_tick() -> Iterator[None]:
+    """Has a sensor's tick show the message of an error that a user can act on, without the stack traces of what it was
+    made from; internal errors pass through."""
+    try:
+        yield
+    except InternalError:
+        raise
+    except ProtoError as error:
+        # A copy: contextlib gives the error itself its traceback again.
+        raise copy(error) from _shown_cause(error)
+
+
+def _shown_cause(error: ProtoError) -> BaseException | None:
+    """The cause of an error, if it says what the error does not."""
+    cause = error.__cause__
+    # Of the error of a database only the driver's own words count: around them are a class and a link.
+    has_more_to_say = cause is not None and str(getattr(cause, "orig", cause)).strip() not in str(error)
+    return cause if has_more_to_say else None
 
 
 def fail_if_incomplete(report: SyncReport) -> None:

@@ -7,10 +7,18 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._utils.error import serializable_error_info_from_exc_info
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.automation.sensors import build_state_staleness_sensor, build_sync_sensor
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.dagster_defs.automation.discovery import streams_offered
+from dagster_airbyte_proto.dagster_defs.automation.sensors import (
+    Probe,
+    build_schema_drift_sensor,
+    build_state_staleness_sensor,
+    build_sync_sensor,
+)
+from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
+from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
 from tests.dagster_defs.automation.test_sensors import tick
 from tests.dagster_defs.support.folder_shop import Options, resources
 from tests.dagster_defs.support.partition_runs import assets, offer, prepared, run
@@ -49,6 +57,32 @@ def test_of_time_windows_the_newest_state_of_a_stream_counts(
     assert output == [named]
     tick(sensor, dagster_instance, first.cursor, using)
     assert len(output) == 1
+
+
+@pytest.mark.parametrize("make", ["staleness", "drift", "streams_offered"])
+def test_a_store_that_does_not_answer_ends_a_tick_in_a_few_lines(
+    make: str, quick_folder: Path, dagster_instance: dg.DagsterInstance
+) -> None:
+    place = Shop(quick_folder)
+    prepared(place, "all")
+    connection = Connection.from_file(place.connection_file)
+    if make == "staleness":
+        sensor = build_state_staleness_sensor(connection, max_age=timedelta(0), on_stale=lambda *_: None)
+    elif make == "drift":
+        sensor = build_schema_drift_sensor(assets(quick_folder, _DAYS))
+    else:
+        find = streams_offered(connection)
+        sensor = build_sync_sensor(
+            "look", target="*", probe=lambda context, _: Probe(str(find(context))), required_resource_keys={"connector"}
+        )
+    state = SqlStateStore(url="postgresql://ann@127.0.0.1:1/shop")
+    using = {"connector": ConnectorResource(home=str(place.home), state=state)}
+    with pytest.raises(StateUnavailable) as raised:
+        tick(sensor, dagster_instance, using=using)
+    shown = serializable_error_info_from_exc_info((raised.type, raised.value, raised.tb)).to_string()
+    assert "using the state store: postgresql+psycopg://ann@127.0.0.1:1/shop: connection failed" in shown
+    assert "Check that the server runs and that state_url is right." in shown
+    assert "sqlalchemy" not in shown and "sql_store.py" not in shown
 
 
 def test_a_probe_that_returns_no_probe_is_named(dagster_instance: dg.DagsterInstance) -> None:
