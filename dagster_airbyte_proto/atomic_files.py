@@ -36,7 +36,7 @@ def write_new_file(path: Path, content: bytes) -> None:
     try:
         write_atomically(path, content, overwrite=False)
     except OSError as error:
-        if error.errno not in _HAS_NO_LINKS:
+        if not has_no_links(error):
             raise
         path.open("xb").close()
         try:
@@ -44,6 +44,11 @@ def write_new_file(path: Path, content: bytes) -> None:
         except BaseException:
             path.unlink(missing_ok=True)
             raise
+
+
+def has_no_links(error: OSError) -> bool:
+    """True for the error of a hard link on a file system that has none, or gives none to this user."""
+    return error.errno in _HAS_NO_LINKS
 
 
 def has_no_room(error: OSError) -> bool:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from dagster_airbyte_proto.atomic_files import has_no_links
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, fails, ok, warning
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import (
@@ -66,7 +67,24 @@ def _warehouse(settings: Settings) -> Sequence[Finding]:
     except (OSError, ValueError) as error:
         remedy = "Make it writable, or name another" if is_local(location) else "Correct its name and its credentials"
         return [fails(_WAREHOUSE, _said(location, error), f"{remedy} in the settings: `catalog: {{warehouse: …}}`.")]
-    return [ok(_WAREHOUSE, f"{location}: a file was written, read and deleted")]
+    abilities = find_format(settings.catalog.format).abilities
+    if not abilities.needs_hard_links:
+        return [ok(_WAREHOUSE, f"{location}: a file was written, read and deleted")]
+    try:
+        _link_and_delete(Path(location))
+    except OSError as error:
+        if not has_no_links(error):
+            return [fails(_WAREHOUSE, _said(location, error), "Look at its disk, or name another warehouse.")]
+        found = (
+            f"{location} is on a disk that makes no hard links ({error.strerror}), and tables of the format"
+            f" {abilities.format} are committed by them"
+        )
+        remedy = (
+            "Name a folder on a local disk that has them (ext4, XFS, APFS; not exFAT or FAT) in the settings:"
+            " `catalog: {warehouse: …}`. Or take `format: iceberg`, which needs none."
+        )
+        return [fails(_WAREHOUSE, found, remedy)]
+    return [ok(_WAREHOUSE, f"{location}: a file was written, read, linked and deleted")]
 
 
 def _session_config(settings: Settings) -> Mapping[str, str]:
@@ -96,6 +114,17 @@ def _write_and_delete(storage: Storage, location: str) -> None:
                 raise OSError(f"{path} has other bytes than were written")
     finally:
         filesystem.delete_file(path)
+
+
+def _link_and_delete(folder: Path) -> None:
+    path = folder / f".doctor-{secrets.token_hex(8)}"
+    link = path.with_name(f"{path.name}.link")
+    try:
+        path.touch()
+        link.hardlink_to(path)
+    finally:
+        link.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _disks(settings: Settings) -> Sequence[Finding]:

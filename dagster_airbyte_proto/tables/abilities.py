@@ -15,6 +15,7 @@ class Abilities(NamedTuple):
     `module:NAME`. `transforms` are the partition transforms that it supports. With
     `has_new_columns_with_rows` a load that replaces all rows can also change the columns, in the same change. With
     `is_local` its commits rely on the exclusive creation of a file, which only a file system guarantees. With
+    `needs_hard_links` that is a hard link. With
     `uses_session_catalog` Spark knows its tables by its session catalog alone. With `is_remote` the session is one of
     Spark Connect, and there is no JVM.
     """
@@ -28,6 +29,7 @@ class Abilities(NamedTuple):
     has_clustering: bool = False
     has_new_columns_with_rows: bool = False
     is_local: bool = False
+    needs_hard_links: bool = False
     uses_session_catalog: bool = False
     import_path: str = ""
     is_remote: bool = False

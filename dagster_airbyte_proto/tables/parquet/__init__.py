@@ -10,5 +10,6 @@ ABILITIES = Abilities(
     has_renames=False,
     has_new_columns_with_rows=True,
     is_local=True,
+    needs_hard_links=True,
     uses_session_catalog=True,
 )

@@ -7,5 +7,10 @@ FOLDER_FORMAT = "dagster_airbyte_proto.testing.folder.format:FOLDER"
 """The format of the catalog in the settings of a test."""
 
 ABILITIES = Abilities(
-    "folder", transforms=TRANSFORMS, has_new_columns_with_rows=True, is_local=True, import_path=FOLDER_FORMAT
+    "folder",
+    transforms=TRANSFORMS,
+    has_new_columns_with_rows=True,
+    is_local=True,
+    needs_hard_links=True,
+    import_path=FOLDER_FORMAT,
 )

@@ -1,5 +1,6 @@
 """`doctor` with things that are really broken: each is named with the one thing to do, and nothing hangs."""
 
+import errno
 import json
 import os
 import socket
@@ -72,6 +73,22 @@ def test_a_warehouse_that_cannot_be_written_fails(place: Place) -> None:
     assert "file/warehouse cannot be written" in found["warehouse"]["found"]
     assert "another in the settings" in found["warehouse"]["remedy"]
     assert place.run("doctor").out.rstrip().endswith("1 of these must be mended, 1 warning")
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "iceberg"])
+def test_a_warehouse_without_hard_links_fails_where_tables_need_them(
+    place: Place, table_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")  # as exFAT does
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    configure(place, catalog={"format": table_format})
+    found = examine(place, "--quick")[1]["warehouse"]
+    assert found["verdict"] == ("fails" if table_format == "parquet" else "ok")
+    assert ("makes no hard links (Operation not permitted)" in found["found"]) is (table_format == "parquet")
+    assert ("`catalog: {warehouse: …}`" in found["remedy"]) is (table_format == "parquet")
+    assert list((place.folder / ".airbyte-proto" / "warehouse").iterdir()) == []
 
 
 def test_a_home_that_cannot_be_made_fails_and_the_rest_is_looked_at_all_the_same(place: Place) -> None:
