@@ -137,6 +137,15 @@ class InternalError(ProtoError):
     """A bug in this package. Please report it with the output of `airbyte-proto version`."""
 
 
+REFRESH_COMPONENTS = "dg utils refresh-defs-state"
+"""The command that renews the catalogs of Dagster components, which keep their own."""
+
+
+def outdated_catalog_remedy(connection: str = "C") -> str:
+    """The remedy where the saved catalog lacks what the source has by now, or there is none."""
+    return f"Run `airbyte-proto discover {connection} --save`; of a component `{REFRESH_COMPONENTS}`."
+
+
 def _unpickled(error: type[ProtoError], args: tuple[Any, ...]) -> ProtoError:
     made = error.__new__(error)
     made.args = args

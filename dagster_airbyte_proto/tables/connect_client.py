@@ -7,7 +7,7 @@ what follows may have a better one.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -60,7 +60,7 @@ def _answering_session(url: str) -> Any:
             session: Any = _new_session(url) if before is None else before
             if session is not before:
                 _opened_by_us[session.session_id] = session
-        limit_retries_of(session)
+        _limit_retries(session)
         try:
             session.conf.get("spark.app.name", "")  # A call each time: `version` is one for the first time alone.
         except BaseException as error:
@@ -74,7 +74,15 @@ def _answering_session(url: str) -> Any:
             return session
 
 
-def limit_retries_of(session: Any) -> None:
+def opened_by_user(session: Callable[[], SparkSession]) -> SparkSession:
+    """Opens a session that the user makes. It gives up a server that does not answer as soon as ours do."""
+    opened = session()
+    if is_remote(opened):
+        _limit_retries(opened)
+    return opened
+
+
+def _limit_retries(session: Any) -> None:
     """Has the session give up a server that does not answer after half a minute, where pyspark would after ten."""
     if (client := getattr(session, "client", None)) is not None:
         from dagster_airbyte_proto.tables.spark.connect_retries import limit_retries  # An extra.

@@ -8,12 +8,11 @@ import dagster as dg
 
 from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import check_makes_assets
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
-from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import discover_remedy
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice_words
 from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, outdated_catalog_remedy
 from dagster_airbyte_proto.model import Catalog, StreamId
 from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes, in_former_order, saved_before
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
@@ -91,7 +90,7 @@ def detect_drift(
         raise ConfigError(
             f"looking for schema changes of connection {connection.name}",
             "no catalog is saved to compare with",
-            remedy=f"{discover_remedy(connection)} Of a component `dg utils refresh-defs-state`.",
+            remedy=outdated_catalog_remedy(connection.origin or connection.name),
         )
     with opened_source(engine, connection, words) as source:
         source.check_config()

@@ -59,7 +59,7 @@ from dagster_airbyte_proto.dagster_defs.push.push_checks import ONLY_REJECTS
 from dagster_airbyte_proto.dagster_defs.push.table_sensor import build_table_sensor
 from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
 from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import REFRESH_COMPONENTS, ConfigError
 from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import write_message
@@ -70,7 +70,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 _FOR_PUSHES = ("deps", "table_sensor")
 _FOR_SYNCS = ("partition_discovery", "include_metadata", "sample_rows", "spark_catalog")
 _LOG = logging.getLogger("dagster.airbyte_proto")
-_REFRESH = "Run `dg utils refresh-defs-state`."
+_REFRESH = f"Run `{REFRESH_COMPONENTS}`."
 
 
 class _ConnectionSchema:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from dagster_airbyte_proto.connection.drafting.config_fields import NoPrompter
 from dagster_airbyte_proto.connection.drafting.connection_file import Draft
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
-from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.errors import REFRESH_COMPONENTS, ProtoError
 from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry
 from dagster_airbyte_proto.launchers.registry.download import open_registry
 from dagster_airbyte_proto.project_folder import home_folder
@@ -132,7 +132,7 @@ def _steps(made: Draft, file: Path, *, pushes: bool) -> Iterator[str]:
     yield from made.steps(os.environ)
     yield f"then: airbyte-proto check {shlex.quote(os.path.relpath(file))}"
     if not pushes:
-        yield "and:  dg utils refresh-defs-state    (makes its streams assets)"
+        yield f"and:  {REFRESH_COMPONENTS}    (makes its streams assets)"
 
 
 def _name(folder: str) -> str:

@@ -7,7 +7,7 @@ import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import code_version, table_schema
-from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import discover_remedy
+from dagster_airbyte_proto.errors import outdated_catalog_remedy
 from dagster_airbyte_proto.model import PlannedStream, Stream, TableName
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.tables.sql_names import qualified
@@ -83,7 +83,8 @@ def _description(data: StreamTranslatorData) -> str:
     paragraphs = [described] if isinstance(described, str) and described else []
     sentence = f"Stream `{data.stream.id}` of the connection `{data.connection.name}`"
     if data.columns is None:
-        paragraphs += [f"{sentence}.", f"Its columns are not known yet. {discover_remedy(data.connection)}"]
+        remedy = outdated_catalog_remedy(data.connection.origin or data.connection.name)
+        paragraphs += [f"{sentence}.", f"Its columns are not known yet. {remedy}"]
     else:
         paragraphs.append(f"{sentence}, {_modes(data.planned)}.")
     return "\n\n".join(paragraphs)

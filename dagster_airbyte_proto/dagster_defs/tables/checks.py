@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import dagster as dg
 import pyarrow as pa
 
-from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError, outdated_catalog_remedy
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, WriteMode
 from dagster_airbyte_proto.schema.columns import column_type
@@ -34,7 +34,6 @@ FRESHNESS = "freshness"
 _UNIQUE = DEDUPLICATING | {WriteMode.OVERWRITE}
 _DISCARDING_POLICIES = frozenset(("discard_column", "discard_row"))
 _YEAR = re.compile(r"([+-]?\d+)-\d\d-\d\d")
-_DISCOVER = "Run `airbyte-proto discover C --save`; of a component `dg utils refresh-defs-state`."
 
 Query = Callable[[str], "QueryResult"]
 
@@ -227,7 +226,7 @@ def _schema(inputs: CheckInput) -> _Outcome:
     found = f"Fields without a column: {', '.join(sorted(ignored))}."
     if inputs.schema_policy in _DISCARDING_POLICIES:
         return _Outcome(True, f"{found} schema_policy: {inputs.schema_policy} leaves them out.", facts)
-    return _Outcome(False, f"{found} {_DISCOVER}", facts)
+    return _Outcome(False, f"{found} {outdated_catalog_remedy()}", facts)
 
 
 def _primary_key(answer: _Answer) -> _Outcome:

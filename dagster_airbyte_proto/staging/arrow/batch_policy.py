@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.errors import ConnectorError, outdated_catalog_remedy
 from dagster_airbyte_proto.protocols.rapidbyte.changes import DELETE, DELETED_AT, OPERATION
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import SourcePolicies
 from dagster_airbyte_proto.schema.arrow_schema import written_out
@@ -174,7 +174,7 @@ class BatchPolicy:
                 _DOING,
                 f"column {', '.join(sorted(found)[:20])} is {DIFFERENCES[difference]}, and schema_evolution says"
                 f" {difference}: fail",
-                remedy="Run `airbyte-proto discover --save` if that is right, or give another answer.",
+                remedy=f"{outdated_catalog_remedy()} If the column should not be so, give another answer.",
                 stream=self._stream,
             )
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import NullType, StringType, StructField, StructType
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.connect_client import limit_retries_of
+from dagster_airbyte_proto.tables.connect_client import opened_by_user
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG
 from dagster_airbyte_proto.tables.iceberg.log import Snapshot
 from dagster_airbyte_proto.tables.remote_sessions import is_remote
@@ -83,9 +83,7 @@ class SupportsFrames(Protocol):
 def open_catalog(session: Callable[[], SparkSession], catalog: str) -> SparkSession:
     """Opens a session that the user made. Raises ConfigError where it does not know the catalog."""
     with keep_interrupt_handler():
-        found = session()
-    if is_remote(found):
-        limit_retries_of(found)
+        found = opened_by_user(session)
     key = f"spark.sql.catalog.{catalog}"
     if catalog != SESSION_CATALOG and found.conf.get(key, None) is None:
         raise ConfigError(

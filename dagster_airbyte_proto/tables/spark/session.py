@@ -31,7 +31,7 @@ from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
 from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.project_folder import expanded
-from dagster_airbyte_proto.tables.connect_client import connect, limit_retries_of
+from dagster_airbyte_proto.tables.connect_client import connect, opened_by_user
 from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.remote_sessions import check_has_jvm, check_one_kind, is_remote
 from dagster_airbyte_proto.tables.spark.jvm.class_archive import class_archive
@@ -160,10 +160,7 @@ class LazySession:
 
     def _opened_anew(self, session: Callable[[], SparkSession]) -> SparkSession:
         try:
-            opened = session()
-            if is_remote(opened):
-                limit_retries_of(opened)
-            return opened
+            return opened_by_user(session)
         except ConfigError as error:
             self._refusal = error
             raise

@@ -135,7 +135,8 @@ def test_a_stream_that_was_never_discovered_says_how_to(tmp_path: Path) -> None:
     assert users.code_version is None
     assert users.description == (
         "Stream `users` of the connection `shop`.\n\n"
-        "Its columns are not known yet. Run `airbyte-proto discover shop --save`."
+        "Its columns are not known yet. Run `airbyte-proto discover shop --save`; of a component"
+        " `dg utils refresh-defs-state`."
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.model import ObjectsAs, PlannedStream, StreamId, TypeChoices, WriteMode
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import SchemaEvolution, SourcePolicies
@@ -330,3 +331,9 @@ def test_a_large_batch_is_parsed_in_slices_and_lands_in_order(tmp_path: Path) ->
     part = landed(planned, tmp_path, _batch(0, rows))
     assert (part.emitted, part.rows) == (rows, rows)
     assert [row["id"] for row in rows_of(part)] == list(range(rows))
+
+
+def test_the_error_of_an_outdated_catalog_says_what_renews_it() -> None:
+    policy = BatchPolicy("users", [{"name": "v", "data_type": "Int64"}], _FAILING)
+    with pytest.raises(ConnectorError, match="discover C --save`; of a component `dg utils refresh-defs-state`"):
+        policy.applied(pa.record_batch([pa.array(["x"])], ["v"]))
