@@ -1,11 +1,15 @@
 """The files of SQLite that URLs name, and those that earlier releases read out of them."""
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
 from dagster_airbyte_proto.errors import ConfigError
 
 _BEGINNING = b"SQLite format 3\0"
+_CANNOT_WRITE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 
 def is_sqlite_file(path: Path) -> bool:
@@ -15,6 +19,29 @@ def is_sqlite_file(path: Path) -> bool:
             return file.read(len(_BEGINNING)) == _BEGINNING
     except OSError:
         return False
+
+
+@contextmanager
+def read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """Reads a file for what decides nothing, such as names to show. Nothing is created or migrated.
+
+    SQLite cannot read a file in WAL mode where it can make no files beside it. On a read-only disk it is read as it
+    stands, without what a killed writer may have left beside it.
+    """
+    with closing(_opened(path.absolute().as_uri())) as connection:
+        yield connection
+
+
+def _opened(uri: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{uri}?mode=ro", uri=True)
+    try:
+        connection.execute("PRAGMA schema_version").fetchone()  # SQLite looks for those files at the first read.
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if error.sqlite_errorcode & 0xFF not in _CANNOT_WRITE:
+            raise
+        return sqlite3.connect(f"{uri}?immutable=1", uri=True)
+    return connection
 
 
 def sqlite_path(url: str) -> str:

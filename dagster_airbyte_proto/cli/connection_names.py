@@ -7,16 +7,16 @@ import io
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, redirect_stderr, suppress
+from contextlib import redirect_stderr, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import click
 from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
+from dagster_airbyte_proto.checkpoints.sqlite_files import read_only, sqlite_path
 from dagster_airbyte_proto.errors import ProtoError
 
 _CONNECTOR = re.compile(r'(^|[{\s"])connector"?\s*:')
@@ -72,9 +72,8 @@ def _stored_names(call: Any) -> list[str]:
     """The connections in the state store of a Call, if it is a file: no server is called while somebody types."""
     with redirect_stderr(io.StringIO()), suppress(ProtoError, OSError, sqlite3.Error):
         url = call.settings().state_url
-        path = Path(unquote(url.removeprefix(_SQLITE).partition("?")[0]))
-        if url.startswith(_SQLITE) and path.is_file():
-            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as store:
+        if url.startswith(_SQLITE) and (path := Path(sqlite_path(url))).is_file():
+            with read_only(path) as store:
                 return [
                     name for (name,) in store.execute("SELECT connection FROM airbyte_proto_connections ORDER BY 1")
                 ]

@@ -15,6 +15,7 @@ from dagster_airbyte_proto.cli.examples import EXAMPLES
 from dagster_airbyte_proto.cli.help_pages import TASKS
 from dagster_airbyte_proto.cli.program import program
 from tests.cli.conftest import USERS, Place
+from tests.sync.read.test_failures import mounted
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -97,6 +98,14 @@ class TestCompletion:
         assert complete(place, "airbyte-proto sync nothing") == []
         home = place.folder / ".airbyte-proto"
         assert complete(place, "airbyte-proto state show sh", AIRBYTE_PROTO_HOME=str(home)) == ["shop.yaml", "shop"]
+
+    def test_a_store_on_a_read_only_disk_is_read(self, place: Place) -> None:
+        place.run("sync", place.connect(USERS))
+        home = place.folder / ".airbyte-proto"
+        with mounted(home, "--bind", "-o", "ro", str(home)):
+            assert complete(place, "airbyte-proto state show sh") == ["shop.yaml", "shop"]
+            schema = place.json("version")["state_store_schema"]
+        assert schema == place.json("version")["state_store_schema"] > 0
 
     def test_commands_and_options_complete(self, place: Place) -> None:
         assert complete(place, "airbyte-proto con") == ["config", "connectors", "containers"]

@@ -77,6 +77,8 @@ def _state_store_schema(call: Call) -> int | None:
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
+    from dagster_airbyte_proto.checkpoints.sqlite_files import read_only
+
     try:
         url = make_url(call.settings().state_url)
     except (ArgumentError, ValueError):  # The command that opens it says so.
@@ -85,7 +87,7 @@ def _state_store_schema(call: Call) -> int | None:
     if url.get_backend_name() != "sqlite" or not path.is_file():
         return None
     try:
-        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as connection:
+        with read_only(path) as connection:
             row = connection.execute("SELECT version FROM airbyte_proto_schema_version").fetchone()
     except sqlite3.Error:
         return None
