@@ -5,7 +5,7 @@ of the value type that holds all of its values, or nearly all: decimals keep nin
 keep microseconds. A type without such a value type, such as a map, is free-form JSON.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,12 @@ import pyarrow.compute as pc
 from dagster_airbyte_proto.schema.columns import DECIMAL_SCALE
 
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_LISTS_OF = {
+    pa.types.is_list: pa.list_,
+    pa.types.is_large_list: pa.large_list,
+    pa.types.is_list_view: pa.list_view,
+    pa.types.is_large_list_view: pa.large_list_view,
+}
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
 
@@ -41,26 +47,62 @@ def written_out(array: pa.Array) -> pa.Array:
     return array
 
 
-def clocks_as_numbers(kind: pa.DataType) -> pa.DataType:
-    """Returns a type of the same layout, with numbers in the place of days in milliseconds (Date64) and of times of
-    day: of these Arrow calls some values invalid."""
+def is_text(kind: pa.DataType) -> bool:
+    return any(claim(kind) for claim in _TEXTS)
+
+
+def layout_of(kind: pa.DataType) -> pa.DataType:
+    """Returns a type of the same layout to which all values are valid: numbers for days in milliseconds (Date64) and
+    times of day, bytes for text and decimals. Of these Arrow calls some values invalid."""
+    return _mapped(kind, _layout_of_leaf)
+
+
+def with_widest_decimals(kind: pa.DataType) -> pa.DataType:
+    """Returns a type of the same layout whose decimals have as many digits as their bytes can hold."""
+    return _mapped(kind, _widest)
+
+
+def _mapped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Returns the type with another one for each type in it that has no parts."""
+
+    def within(field: pa.Field) -> pa.Field:
+        return field.with_type(_mapped(field.type, leaf))
+
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _mapped(kind.value_type, leaf), kind.ordered)
+    if pa.types.is_run_end_encoded(kind):
+        return pa.run_end_encoded(kind.run_end_type, _mapped(kind.value_type, leaf))
+    if pa.types.is_struct(kind):
+        return pa.struct([within(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(within(kind.key_field), within(kind.item_field), kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(within(kind.value_field), kind.list_size)
+    for claim, made in _LISTS_OF.items():
+        if claim(kind):
+            return made(within(kind.value_field))
+    return leaf(kind)
+
+
+def _layout_of_leaf(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return layout_of(kind.storage_type)
     if pa.types.is_date64(kind) or pa.types.is_time64(kind):
         return pa.int64()
     if pa.types.is_time32(kind):
         return pa.int32()
-    if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, clocks_as_numbers(kind.value_type), kind.ordered)
-    if pa.types.is_struct(kind):
-        return pa.struct([_with_clocks_as_numbers(field) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_with_clocks_as_numbers(kind.value_field))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_with_clocks_as_numbers(kind.value_field))
+    if pa.types.is_decimal(kind):
+        return pa.binary(kind.byte_width)
+    if is_text(kind):
+        return {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, pa.binary_view())
     return kind
 
 
-def _with_clocks_as_numbers(field: pa.Field) -> pa.Field:
-    return field.with_type(clocks_as_numbers(field.type))
+def _widest(kind: pa.DataType) -> pa.DataType:
+    """Not of decimals in 32 and 64 bits: Arrow has few functions for those."""
+    if pa.types.is_decimal128(kind):
+        return pa.decimal128(38, kind.scale)
+    return pa.decimal256(76, kind.scale) if pa.types.is_decimal256(kind) else kind
 
 
 def _field_schema(field: pa.Field) -> Mapping[str, Any]:
@@ -98,7 +140,7 @@ def _number_schema(kind: pa.DataType) -> Mapping[str, Any]:
 
 
 def _text_schema(kind: pa.DataType) -> Mapping[str, Any]:
-    if any(is_text(kind) for is_text in _TEXTS):
+    if is_text(kind):
         return {"type": "string"}
     if is_bytes(kind):
         return {"type": "string", "contentEncoding": "base64"}

@@ -16,7 +16,9 @@ from dagster_airbyte_proto.protocols.events import ConfigEvent
 from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchDemux
 from dagster_airbyte_proto.staging.arrow.batch_policy import DIFFERENCES, BatchPolicy
 from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
+from dagster_airbyte_proto.staging.arrow.valid_values import is_valid
 
+_INVALID = "no text, no day, no time of one day, or a decimal of too many digits"
 _ROWS_AT_ONCE = 10_000
 _PLAIN_WIDTHS = {32: pa.int32(), 64: pa.int64()}
 
@@ -70,6 +72,10 @@ class BatchCollector(RecordCollector):
 
     def _note_differences(self, stream: StreamId, batch: pa.RecordBatch) -> None:
         policy, misfits = self._policies.get(stream), self.streams[stream].misfits
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if not is_valid(column):
+                text = f"{stream}.{name} has values that Arrow calls invalid"
+                misfits.setdefault(f"{name}: {_INVALID}", OddLines()).add(self.lines, text)
         for difference, columns in policy.differences(batch).items() if policy else ():
             for column in columns:
                 text = f"{stream}.{column} is {DIFFERENCES[difference]}"

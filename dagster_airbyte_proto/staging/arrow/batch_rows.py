@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.schema.arrow_schema import clocks_as_numbers, is_bytes, is_list, written_out
+from dagster_airbyte_proto.schema.arrow_schema import is_bytes, is_list, written_out
 from dagster_airbyte_proto.schema.columns import DECIMAL_SCALE, Columns, ValueKind, ValueType, null_array
 from dagster_airbyte_proto.staging.arrow.typed_text import DecimalText, decimals_of_text
+from dagster_airbyte_proto.staging.arrow.valid_values import is_valid, valid_values
 from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
 from dagster_airbyte_proto.staging.rows.changes import (
     SIZE_LIMITATION,
@@ -34,8 +35,6 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=lambda value: 
 _TIMES = (ValueKind.DATE, ValueKind.TIMESTAMP, ValueKind.LOCAL_TIMESTAMP)
 _ZERO_ZONES = (None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 _WIDE_DECIMAL = pa.decimal256(76, 28)
-_DAY_SECONDS = 86_400
-_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NUMBERS = (ValueKind.INTEGER, ValueKind.BIG_INTEGER, ValueKind.NUMBER, ValueKind.DECIMAL)
 
 
@@ -56,7 +55,7 @@ def batch_rows(batch: pa.RecordBatch, columns: Columns) -> WireRows:
 
 
 def _convert(kind: ValueType, array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
-    array = _valid_clocks(written_out(array), locations, changes)
+    array = valid_values(written_out(array), locations, changes)
     if array.null_count == len(array):
         return pa.nulls(len(array), pa.string()) if kind.is_json_text else null_array(len(array), kind.table_type)
     if kind.is_json_text:
@@ -70,26 +69,6 @@ def _convert(kind: ValueType, array: pa.Array, locations: ValueLocations, change
     if kind.kind is ValueKind.STRUCT:
         return _structs(kind, array, locations, changes)
     return _leaves(kind, array, locations, changes)
-
-
-def _valid_clocks(array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
-    """Returns days and times of day without those that Arrow has no meaning for: a Date64 that is off midnight, and a
-    time that is not of one day (PostgreSQL has 24:00)."""
-    kind = array.type
-    if pa.types.is_date64(kind):
-        numbers, day = array.view(pa.int64()), _DAY_SECONDS * 1000
-        is_misfit = pc.not_equal(pc.multiply(pc.divide(numbers, day), day), numbers)
-    elif pa.types.is_time(kind):
-        numbers = array.view(clocks_as_numbers(kind))
-        day = _DAY_SECONDS * _UNITS[kind.unit]
-        is_misfit = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, day))
-    else:
-        return array
-    misfits = true_positions(is_misfit)
-    if not len(misfits):
-        return array
-    changes.note_nulled(locations, misfits)
-    return pc.if_else(is_misfit, pa.scalar(None, kind), array)
 
 
 def _lists(kind: ValueType, array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
@@ -227,12 +206,18 @@ def _none_fit(kind: ValueType, array: pa.Array, locations: ValueLocations, chang
 
 
 def _json_texts(array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
-    """Returns values of a free-form column as JSON text. Text of the type `arrow.json` stays as it is."""
+    """Returns values of a free-form column as JSON text. Text of the type `arrow.json` stays as it is.
+
+    A value with a part that Arrow calls invalid is null: Python has the day of a Date64 that is off midnight.
+    """
     to_text: Callable[[pa.Scalar], str | None] = _checked_text if isinstance(array.type, pa.JsonType) else _encoded
     texts: list[str | None] = []
     misfits = []
+    is_all_valid = is_valid(array)
     for position, scalar in enumerate(array):
         try:
+            if not is_all_valid:
+                array.take([position]).validate(full=True)
             texts.append(to_text(scalar) if scalar.is_valid else None)
         except MemoryError:
             raise

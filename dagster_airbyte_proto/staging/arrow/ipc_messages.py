@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.schema.arrow_schema import clocks_as_numbers
+from dagster_airbyte_proto.schema.arrow_schema import layout_of
 from dagster_airbyte_proto.staging.arrow.unpacked_size import VALUE_BYTES, unpacked_bytes
 
 MAX_UNPACKED_BYTES = 1 << 30
@@ -32,10 +32,16 @@ _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _DATA_OF_DICTIONARY, _COMPRESSION_OF_BATCH = 1, 3
 
 
-def record_batches(content: bytes, stream: StreamId) -> tuple[pa.RecordBatch, ...]:
-    """Returns the batches of the IPC streams in it, valid and without a copy. Raises ProtocolViolation."""
+def record_batches(content: bytes, stream: StreamId, *, with_valid_values: bool = False) -> tuple[pa.RecordBatch, ...]:
+    """Returns the batches of the IPC streams in it, without a copy. Raises ProtocolViolation.
+
+    Their layout is valid. Some values may not be, see `valid_values`, unless none may: then these are a violation too.
+    """
     try:
-        return tuple(_batches(content, stream))
+        batches = tuple(_batches(content, stream))
+        for batch in batches if with_valid_values else ():
+            batch.validate(full=True)
+        return batches
     except (pa.ArrowException, OSError, EOFError, ValueError, IndexError, struct.error) as error:
         raise ProtocolViolation(_DOING, str(error)[:500], stream=str(stream)) from error
 
@@ -63,7 +69,7 @@ def _check_names(schema: pa.Schema, stream: StreamId) -> None:
 
 
 def _checked(batch: pa.RecordBatch, stream: StreamId) -> pa.RecordBatch:
-    _with_clocks_as_numbers(batch).validate(full=True)
+    _layout(batch).validate(full=True)
     # A batch without columns has as many rows as it says, in no bytes at all.
     size = sum(map(unpacked_bytes, batch.columns)) or batch.num_rows * VALUE_BYTES
     if size > MAX_UNPACKED_BYTES:
@@ -72,10 +78,11 @@ def _checked(batch: pa.RecordBatch, stream: StreamId) -> pa.RecordBatch:
     return batch
 
 
-def _with_clocks_as_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns the batch with numbers for days in milliseconds and times of day. To Arrow a day that is off midnight, or
-    the time 24:00, makes the whole batch invalid; to us they are values that do not fit their columns."""
-    kinds = [clocks_as_numbers(each) for each in batch.schema.types]
+def _layout(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the batch as its layout alone: what is in no array of its own cannot be read. To Arrow bytes that are no
+    text, a decimal of too many digits, a day off midnight, or the time 24:00 make the whole batch invalid; to us they
+    are values that do not fit their columns."""
+    kinds = [layout_of(each) for each in batch.schema.types]
     if kinds == batch.schema.types:
         return batch
     batch.validate()

@@ -140,7 +140,7 @@ class ComponentProcess:
                 self._bytes += len(each.content)
                 if self._bytes > self._max_bytes:
                     raise self._failure(f"its replies to one batch of rows have more than {self._max_bytes:,} bytes")
-                self._batches += record_batches(each.content, each.stream)
+                self._batches += record_batches(each.content, each.stream, with_valid_values=True)
             else:
                 self._take_line(each)
 

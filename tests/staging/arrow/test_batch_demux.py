@@ -104,6 +104,7 @@ def test_an_offset_behind_the_bytes_that_came_reads_nothing_of_our_memory() -> N
 
 
 _OFF_MIDNIGHT = pa.array([0, 1]).view(pa.date64())
+_NO_TEXT = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
 
 
 @pytest.mark.parametrize(
@@ -116,13 +117,23 @@ _OFF_MIDNIGHT = pa.array([0, 1]).view(pa.date64())
         pa.DictionaryArray.from_arrays(pa.array([1, 0]), _OFF_MIDNIGHT),
         pa.array([86_400], pa.int32()).view(pa.time32("s")),
         pa.array([-1]).view(pa.time64("ns")),
+        pa.FixedSizeListArray.from_arrays(_OFF_MIDNIGHT, 2),
+        pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), _NO_TEXT, _NO_TEXT),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int32()), pa.array([b"\xff"])).view(
+            pa.run_end_encoded(pa.int32(), pa.string())
+        ),
+        pa.ListViewArray.from_arrays(pa.array([0], pa.int32()), pa.array([1], pa.int32()), _NO_TEXT),
+        pa.StructArray.from_arrays([pa.ExtensionArray.from_storage(pa.json_(), _NO_TEXT)], ["json"]),
+        pa.array([10**9]).view(pa.decimal64(5, 2)),
     ],
     ids=lambda array: str(array.type)[:20],
 )
-def test_a_time_that_arrow_calls_invalid_is_no_fault_of_its_batch(array: pa.Array) -> None:
+def test_a_value_that_arrow_calls_invalid_is_no_fault_of_its_batch(array: pa.Array) -> None:
     sent = pa.record_batch([array, pa.array(["a"] * len(array))], ["day", "name"])
     [(_, batches)] = [each for each in _demuxed(_sent(_ipc(sent)), 1 << 20) if isinstance(each, tuple)]
     assert [batch.schema for batch in batches] == [sent.schema]
+    with pytest.raises(ProtocolViolation):
+        record_batches(_ipc(sent), StreamId.of("s"), with_valid_values=True)
 
 
 _MANY = 1 << 21

@@ -85,6 +85,14 @@ def test_values_of_every_type_land_as_they_are(array: pa.Array, values: Sequence
     assert one_column(tmp_path, array) == [(value, []) for value in values]
 
 
+def typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array as a connector sends it that says another type than its values have."""
+    return pa.Array.from_buffers(kind, len(array), array.buffers())
+
+
+_LATIN = pa.array([b"caf\xe9", b"ok", None])
+_DIGITS = pa.array([Decimal("12345.67"), Decimal("1.25"), None], pa.decimal128(20, 2))
+_PAST_38 = pa.array([10**38, 5 * 10**37], pa.decimal256(40, 0)).buffers()[1].to_pybytes()
 _FAILING = SourcePolicies(SchemaEvolution("fail", "fail", "fail", "fail"))
 _EPOCH = datetime.datetime(1970, 1, 1)
 _MISFIT = ("v", "NULLED", "DESTINATION_TYPECAST_ERROR")
@@ -132,6 +140,45 @@ _CUT = ("v", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
             pa.string(),
             [("23:59:59", []), (None, [_MISFIT]), (None, [_MISFIT]), (None, [])],
         ),
+        *[
+            (typed(_LATIN.cast(of), kind), declared, [(None, [_MISFIT]), (as_text, []), (None, [])])
+            for of, kind, declared, as_text in [
+                (pa.binary(), pa.string(), None, "ok"),
+                (pa.large_binary(), pa.large_string(), None, "ok"),
+                (pa.binary_view(), pa.string_view(), None, "ok"),
+                (pa.binary(), pa.string(), pa.map_(pa.string(), pa.int64()), '"ok"'),
+            ]
+        ],
+        (
+            pa.ListArray.from_arrays([0, 1, 3], typed(_LATIN, pa.string())),
+            None,
+            [([None], [("v.0", *_MISFIT[1:])]), (["ok", None], [])],
+        ),
+        (
+            pa.DictionaryArray.from_arrays([1, 0], typed(_LATIN, pa.string())),
+            pa.string(),
+            [("ok", []), (None, [_MISFIT])],
+        ),
+        (
+            pa.ExtensionArray.from_storage(pa.json_(), pa.array(['"ok"', None])),
+            pa.map_(pa.string(), pa.int64()),
+            [('"ok"', []), (None, [])],
+        ),
+        (
+            typed(_DIGITS, pa.decimal128(5, 2)),
+            pa.decimal128(5, 2),
+            [(Decimal("12345.67"), []), (Decimal("1.25"), []), (None, [])],
+        ),
+        (
+            pa.Array.from_buffers(pa.decimal128(5, 0), 2, [None, pa.py_buffer(_PAST_38[:16] + _PAST_38[32:48])]),
+            pa.decimal128(5, 0),
+            [(None, [_TOO_LARGE]), (Decimal(5 * 10**37), [])],
+        ),
+        (
+            pa.array([2**31 - 1, -(2**31), 5], pa.int32()).view(pa.decimal32(5, 2)),
+            pa.decimal32(5, 2),
+            [(None, [_TOO_LARGE]), (None, [_TOO_LARGE]), (Decimal("0.05"), [])],
+        ),
         (pa.array([0, 86_400_000_000]).view(pa.time64("us")), None, [("00:00:00.000000", []), (None, [_MISFIT])]),
         (
             pa.array([0.12345678901234, 1e-12, 5e-324, 123456789012.345, 1e25, -0.1, 1e29, float("inf"), None]),
@@ -169,6 +216,9 @@ def test_a_value_that_does_not_fit_is_null_with_an_entry(
     [
         pa.array([2**63 - 1], pa.timestamp("us")),  # "infinity" of PostgreSQL
         pa.array([0], pa.timestamp("us", "Nowhere/Zone")),
+        pa.array([1]).view(pa.date64()),
+        pa.array([86_400], pa.int32()).view(pa.time32("s")),
+        typed(pa.array([b"\xff"]), pa.string()),
     ],
 )
 def test_a_value_that_python_cannot_hold_is_null_in_json_alone(bad: pa.Array, tmp_path: Path) -> None:
