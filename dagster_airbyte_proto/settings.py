@@ -16,12 +16,17 @@ from dagster_airbyte_proto.connection.faults import nearest, not_allowed
 from dagster_airbyte_proto.connection.validation import StrictModel, validated
 from dagster_airbyte_proto.errors import ConfigError, StagingError
 from dagster_airbyte_proto.launchers.registry.download import PUBLIC_REGISTRY
+from dagster_airbyte_proto.masking import named_secrets
 from dagster_airbyte_proto.project_folder import expanded
 from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, SESSION_CATALOG, find_format
+from dagster_airbyte_proto.tables.remote_sessions import tokens_of
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
 
 _RELATIVE_SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)(?!/|:memory:|file:)(?=[^?])")
+
+_LOGIN = re.compile(r"://[^/@]*:.*@|password=", re.IGNORECASE)
+"""A password in a URL, also in one that is none: whoever writes an "@" or a "/" in a password may not escape it."""
 
 _MIN_HISTORY_DAYS = 7
 # A time so long ago, or so far ahead, has to be one that databases know.
@@ -177,6 +182,11 @@ class SettingsFile(StrictModel):
             raise ValueError(f"must be at least {_MIN_HISTORY_DAYS}, or 0 to keep everything")
         return days
 
+    def has_secrets(self) -> bool:
+        """True if it has a password in a URL, or a key or token of Spark's."""
+        urls = (self.state_url, self.registry, self.catalog.warehouse)
+        return bool(named_secrets(self.spark) or tokens_of(self.spark) or any(map(_LOGIN.search, urls)))
+
     @field_validator("state_url")
     @classmethod
     def _is_url(cls, url: str, info: ValidationInfo) -> str:
@@ -192,9 +202,12 @@ class SettingsFile(StrictModel):
 
 
 class Settings(SettingsFile):
-    """The settings with every default filled in. Folders are named here and created by the code that needs them."""
+    """The settings with every default filled in. Folders are named here and created by the code that needs them.
+
+    `secret_file` is the file that they were read from, if it has secrets."""
 
     home: Path
+    secret_file: Path | None = None
 
     @classmethod
     def load(cls, home: Path, file: Path | None = None) -> "Settings":
@@ -217,6 +230,7 @@ class Settings(SettingsFile):
             spark=written.spark,
             registry=written.registry or PUBLIC_REGISTRY,
             run_on=written.run_on,
+            secret_file=file.absolute() if file and written.has_secrets() else None,
         )
 
     def make_home(self) -> None:

@@ -38,6 +38,24 @@ def test_a_file_of_comments_gives_the_defaults(tmp_path: Path) -> None:
     assert load(tmp_path, "# nothing yet\n") == Settings.load(tmp_path / "home")
 
 
+@pytest.mark.parametrize(
+    ("text", "is_secret"),
+    [
+        ("state_url: postgresql://user:secret@host/database", True),
+        ("state_url: postgresql://user:pass/wo@rd@host/database", True),
+        ("state_url: postgresql://host/database?user=u&password=secret", True),
+        ("state_url: postgresql://user@host:5432/database", False),
+        ("state_url: sqlite:///state.db", False),
+        ("registry: https://user:secret@host/registry.json", True),
+        ("spark: {spark.hadoop.fs.s3a.secret.key: secret}", True),
+        ("spark: {spark.remote: 'sc://host/;token=secret'}", True),
+        ("spark: {spark.master: 'local[4]'}", False),
+    ],
+)
+def test_a_file_with_secrets_is_known_as_such(text: str, is_secret: bool, tmp_path: Path) -> None:
+    assert load(tmp_path, text).secret_file == (tmp_path / "airbyte-proto.yaml" if is_secret else None)
+
+
 def test_what_the_file_says_is_taken(tmp_path: Path) -> None:
     settings = load(
         tmp_path,

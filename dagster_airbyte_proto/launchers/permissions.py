@@ -40,9 +40,9 @@ class Permissions(NamedTuple):
     - `sandbox`: a program on this machine is confined, see `local/sandbox.py`; the others matter only then.
     - `network`: it may use this machine's network.
     - `hidden`: folders that it cannot see, such as our home folder. `hidden_files`: files that no sandboxed program and
-      no component may see or write, such as the state store, with those beside them whose names begin with theirs
-      (SQLite has `-wal`, `-shm`, `-journal`). `writable`: folders that it writes to, beside those of its run, if they
-      exist.
+      no component may see or write, such as the state store and settings with a password, with those beside them whose
+      names begin with theirs (SQLite has `-wal`, `-shm`, `-journal`). `writable`: folders that it writes to, beside
+      those of its run, if they exist.
     """
 
     variables: tuple[str, ...] = ()

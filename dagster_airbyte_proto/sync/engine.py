@@ -56,7 +56,7 @@ class Engine:
     in the background by `start_opening_tables`. The caller closes `store` and `tables` if it passes them, and the Spark
     `session` that it passes in the place of the tables. `deployment` returns what containers get of this deployment's
     settings. A connector that is stopped may take `stop_grace_seconds` to end by itself. No connector may see the
-    `store_files` that are given, beside those of the engine's own stores.
+    `hidden_files` that are given, beside those of the engine's own stores and its settings.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Engine:
         stop_grace_seconds: float = 5.0,
         answer_cache: AnswerCache | None = None,
         session: Any = None,
-        store_files: Sequence[Path] = (),
+        hidden_files: Sequence[Path] = (),
     ) -> None:
         self.settings = settings
         self._deployment = deployment
@@ -79,7 +79,7 @@ class Engine:
         self._own_store: SqlStore | None = None
         self._given_tables = tables
         self._given_session = session
-        self._given_store_files = tuple(store_files)
+        self._given_hidden_files = tuple(hidden_files)
         self._tables: Future[TableWriter] | None = None
         self._opening = threading.Lock()
 
@@ -159,7 +159,7 @@ class Engine:
             deployment=self._deployment,
             stop_grace_seconds=self._stop_grace_seconds,
             answer_cache=self.answer_cache,
-            store_files=self._given_store_files,
+            hidden_files=self._given_hidden_files,
         )
 
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
@@ -191,17 +191,18 @@ class Engine:
             lambda: self.store,
             deployment=self._deployment,
             stop_grace_seconds=self._stop_grace_seconds,
-            store_files=self.store_files(),
+            hidden_files=self.hidden_files(),
         )
 
-    def store_files(self) -> tuple[Path, ...]:
-        """The files of state stores, which no connector may see: of the one that is used, of the one that the settings
-        name, which may be another, and those that were given."""
+    def hidden_files(self) -> tuple[Path, ...]:
+        """The files that no connector may see: of the state store that is used, of the one that the settings name (it
+        may be another), of settings with secrets, and those that were given."""
         stores: list[object] = [self._given_store]
         with suppress(ConfigError):  # Whoever opens it learns what is wrong with its URL.
             stores.append(SqlStore(self.settings.state_url))
         own = (store.file for store in stores if isinstance(store, SqlStore))
-        return (*self._given_store_files, *(file for file in own if file is not None))
+        named = (*own, self.settings.secret_file)
+        return (*self._given_hidden_files, *(file for file in named if file is not None))
 
     def query(self, sql: str) -> "QueryResult":
         """Runs SQL on the warehouse by Spark. Raises ConfigError for a format that Spark does not read."""

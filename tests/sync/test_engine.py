@@ -42,11 +42,15 @@ def test_one_connection_stays_open_after_many_at_once_and_none_once_the_engine_i
     until(lambda: connections() == 0, "the end of the last")
 
 
-def test_the_files_of_all_state_stores_are_known(tmp_path: Path) -> None:
+def test_the_files_of_all_state_stores_and_of_secret_settings_are_known(tmp_path: Path) -> None:
     given, named, of_driver = (tmp_path / name for name in ("given.db", "named.db", "driver.db"))
     settings = Settings.load(tmp_path).model_copy(update={"state_url": f"sqlite:///{named}?timeout=3"})
-    with Engine(settings, store=SqlStore(f"sqlite:///{given}"), store_files=[of_driver]) as engine:
-        assert set(engine.store_files()) == {given, named, of_driver}
+    with Engine(settings, store=SqlStore(f"sqlite:///{given}"), hidden_files=[of_driver]) as engine:
+        assert set(engine.hidden_files()) == {given, named, of_driver}
     for url in ("postgresql://user:secret@host/database", "nowhere://"):
         with Engine(settings.model_copy(update={"state_url": url})) as engine:
-            assert engine.store_files() == ()
+            assert engine.hidden_files() == ()
+    file = tmp_path / "airbyte-proto.yaml"
+    file.write_text("state_url: postgresql://user:secret@host/database")
+    with Engine(Settings.load(tmp_path, file)) as engine:
+        assert engine.hidden_files() == (file,)

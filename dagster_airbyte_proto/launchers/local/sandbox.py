@@ -186,8 +186,8 @@ def _hide_files(mounts: dict[Path, str], files: Collection[Path]) -> Iterator[Pa
         if folder.parent == folder or len(beside) > _MAX_BESIDE:
             raise ConfigError(
                 _ACTION,
-                f"the state store in {folder} cannot be hidden among {len(beside):,} other files",
-                remedy="Move it into a folder of its own: name that in the settings, by state_url.",
+                f"{', '.join(sorted(names[folder]))} in {folder} cannot be hidden among {len(beside):,} other files",
+                remedy="Move it into a folder of its own: name a state store by state_url, settings by --settings.",
             )
         mounts[folder] = "--tmpfs"
         for each in beside:

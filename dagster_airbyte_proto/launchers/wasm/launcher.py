@@ -178,11 +178,13 @@ class WasmLauncher:
                     f"its folder {folder} holds our own files, or is among them",
                     remedy="Leave it out of permissions: fs: allowed_preopens.",
                 )
-            if any(place.is_relative_to(where) for place in hidden_places):
+            inside = sorted(place.name for place in hidden_places if place.is_relative_to(where))
+            if inside:
                 raise ConfigError(
                     doing,
-                    f"its folder {folder} holds the state store",
-                    remedy="Leave it out of permissions: fs: allowed_preopens, or move the store (state_url).",
+                    f"its folder {folder} holds the state store, or settings with secrets: {', '.join(inside)}",
+                    remedy="Leave it out of permissions: fs: allowed_preopens, or move the store (state_url), or the"
+                    " settings (--settings).",
                 )
             if _meets(where, _OF_KERNEL) and not where.is_relative_to(_SHARED_MEMORY):
                 raise ConfigError(

@@ -137,7 +137,7 @@ def order_of(
         options.attempt,
         options.lease_wait_seconds,
         options.timeouts,
-        tuple(map(str, engine.store_files())),
+        tuple(map(str, engine.hidden_files())),
     )
 
 

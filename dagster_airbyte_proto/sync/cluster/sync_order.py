@@ -61,8 +61,8 @@ class TablesOfDriver(NamedTuple):
 
 
 class SyncOrder(NamedTuple):
-    """One sync, as its task runs it. `variables` are those of the driver's environment that the connector gets, `files`
-    those that the connector is made of, by their paths on the driver, `store_files` those of its state store."""
+    """One sync, as its task runs it. `variables` are those of the driver's environment that the connector gets. By
+    their paths on the driver, `files` are those that it is made of, `hidden_files` those that it may not see."""
 
     connection: PortableConnection
     files: Mapping[str, SentFile]
@@ -74,7 +74,7 @@ class SyncOrder(NamedTuple):
     attempt: int
     lease_wait_seconds: float
     timeouts: Timeouts
-    store_files: tuple[str, ...]
+    hidden_files: tuple[str, ...]
 
 
 class StreamCounts(NamedTuple):

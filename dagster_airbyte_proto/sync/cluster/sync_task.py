@@ -113,7 +113,7 @@ def _sync(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int
             store=link.stub("store", DeliveryStore),
             tables=_tables(link, driver, order.tables),
             answer_cache=link.stub("answers", AnswerCache),
-            store_files=_files_here(order.store_files),
+            hidden_files=_files_here(order.hidden_files),
         ) as engine,
     ):
         options = RunOptions(

@@ -70,15 +70,15 @@ def launcher_for(
     *,
     deployment: Callable[[], Deployment] = Deployment,
     stop_grace_seconds: float = 5.0,
-    store_files: tuple[Path, ...] = (),
+    hidden_files: tuple[Path, ...] = (),
 ) -> Launcher:
     """The connection's launcher. What the connector writes to stderr goes to the log.
 
     `store` and `deployment` are called for containers only: the one to find the owners of other containers, the other
-    for what ours get of this deployment's settings. `store_files` are those of state stores, which no sandbox may show.
+    for what ours get of this deployment's settings. `hidden_files` are those that no sandbox may show.
     """
     launch = connection.connector.launch
-    options = _launch_options(connection, environments, log, stop_grace_seconds, store_files)
+    options = _launch_options(connection, environments, log, stop_grace_seconds, hidden_files)
     if launch.kind == "local":
         return LocalLauncher(launch.command, options=options)
     if launch.kind == "pypi":
@@ -107,7 +107,7 @@ def launcher_for(
 
 
 def _launch_options(
-    connection: Connection, environments: Path, log: RunLog, stop_grace_seconds: float, store_files: tuple[Path, ...]
+    connection: Connection, environments: Path, log: RunLog, stop_grace_seconds: float, hidden_files: tuple[Path, ...]
 ) -> LaunchOptions:
     def on_stderr(line: bytes) -> None:
         log.write("STDERR", line.decode(errors="replace").rstrip())
@@ -119,7 +119,7 @@ def _launch_options(
             sandbox=connection.sandbox,
             network=isinstance(launch, ProgramLaunch) and launch.network == "host",
             hidden=(environments.parent,),  # our home folder: states, logs, what other connectors were told
-            hidden_files=store_files,
+            hidden_files=hidden_files,
             writable=(Path(batch_folder),) if batch_folder and "://" not in batch_folder else (),
         ),
         connection=connection.name,

@@ -258,6 +258,7 @@ def test_a_state_store_among_too_many_files_is_an_error(tmp_path: Path, runs_fol
     hidden = _CONFINED._replace(hidden_files=(project / "state.db",))
     options = _options(runs_folder, hidden)._replace(working_folder=project)
     with pytest.raises(
-        ConfigError, match=r"cannot be hidden among 1,10\d other files\nMove it into a folder of its own"
+        ConfigError,
+        match=r"state\.db in \S+ cannot be hidden among 1,10\d other files\nMove it into a folder of its own",
     ):
         LocalLauncher(["true"], options=options).launch(Invocation(()), environment={})
