@@ -3,7 +3,7 @@
 A run continues a generation if all of these hold:
 
 - it would otherwise begin a new generation of the same stream;
-- the fingerprint is the same: the stream's plan, its columns and the config;
+- the fingerprint is the same: the stream's plan, its columns, the config, and the connectors of its transforms;
 - the last load of the generation is at most a day old;
 - the source sent a state for what landed, and the branch of the table still ends with that load.
 
@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import OpenGeneration
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import BRANCH_PREFIX
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
@@ -26,7 +27,7 @@ from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.sync.plan.stream_plan import can_resume_generation
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
-from dagster_airbyte_proto.transforms.transform_choice import described_transforms
+from dagster_airbyte_proto.transforms.transform_choice import described_connectors, described_transforms
 
 _MAX_AGE = timedelta(days=1)
 
@@ -37,12 +38,14 @@ def branch_name(connection: str, planned: PlannedStream) -> str:
 
 
 def fingerprints(
-    chosen: Iterable[PlannedStream], columns: Mapping[StreamId, Columns], config_digest: str
+    connection: Connection, chosen: Iterable[PlannedStream], columns: Mapping[StreamId, Columns], config_digest: str
 ) -> dict[StreamId, str]:
     """A hash for each resumable stream of everything that two attempts must share for their rows to form one
     generation."""
     return {
-        each.id: _fingerprint(each, columns[each.id], config_digest) for each in chosen if can_resume_generation(each)
+        each.id: _fingerprint(each, columns[each.id], config_digest, described_connectors(connection, each.transforms))
+        for each in chosen
+        if can_resume_generation(each)
     }
 
 
@@ -94,7 +97,7 @@ def _branch_is_intact(tables: TableWriter, generation: OpenGeneration) -> bool:
         return False
 
 
-def _fingerprint(planned: PlannedStream, columns: Columns, config_digest: str) -> str:
+def _fingerprint(planned: PlannedStream, columns: Columns, config_digest: str, connectors: str) -> str:
     fields = [(field.name, str(field.type)) for field in columns.schema]
     # Numbers and names that come from older runs are not the user's choice. Their effect on columns is in `fields`.
     plan = msgspec.to_builtins(
@@ -108,4 +111,6 @@ def _fingerprint(planned: PlannedStream, columns: Columns, config_digest: str) -
     del plan["transforms"]
     if planned.transforms:
         plan["transforms"] = described_transforms(planned.transforms)
+    if connectors:
+        plan["connectors"] = connectors
     return hashlib.sha256(msgspec.json.encode((plan, fields, columns.keys, config_digest))).hexdigest()[:16]

@@ -91,7 +91,7 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     hash_key = source.hash_key() if has_hashed_columns else ""
     chosen = tuple(with_hash_key(each, hash_key) if hashes_columns(columns[each.id]) else each for each in chosen)
     rules = {each.id: evolution_rules(context, each, columns[each.id]) for each in chosen}
-    prints = fingerprints(chosen, columns, source.config.digest)
+    prints = fingerprints(source.connection, chosen, columns, source.config.digest)
     states = () if request.starts_over else states_to_resume(chosen, stored)
     open_generations = context.store.open_generations(context.connection)
     continued = continued_generations(open_generations, prints, states, lambda: context.engine.tables)

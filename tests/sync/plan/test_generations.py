@@ -6,12 +6,17 @@ import threading
 from contextlib import closing
 from typing import Any
 
+import msgspec
 import pytest
 
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import StateUnavailable
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.model import TableName, WriteMode
+from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.sync.plan.generations import fingerprints
 from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED, StreamReport, SyncStatus
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from tests.staging.conftest import plan
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH, Shop
 
@@ -43,6 +48,20 @@ def interrupted(shop: OpenShop, write: str = "overwrite") -> Shop:
     assert (place.column("users"), place.positions()) == (list(range(10)), {})
     assert len(place.branches()) == len(place.store.open_generations("shop")) == 1
     return place
+
+
+def test_a_generation_ends_with_the_config_of_a_component_that_made_its_rows() -> None:
+    def fingerprint(config: Any) -> str:
+        source = {"protocol": "airbyte", "launch": {"kind": "local", "command": ["source"]}}
+        mask = {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "mask.wasm"}}
+        transforms = [{"connector": mask, "config": config, "columns": {"phone": "string"}}] if config else []
+        connection = Connection.model_validate({"name": "shop", "connector": source, "transforms": transforms})
+        planned = plan({"phone": {"type": "string"}}, write=WriteMode.OVERWRITE)
+        planned = msgspec.structs.replace(planned, transforms=connection.transforms_of(planned.id))
+        return fingerprints(connection, [planned], {planned.id: table_columns(planned)}, "config")[planned.id]
+
+    assert fingerprint({"keep": 4}) == fingerprint({"keep": 4})
+    assert len({fingerprint({"keep": 4}), fingerprint({"keep": 5}), fingerprint(None)}) == 3
 
 
 class _FailingListener:
