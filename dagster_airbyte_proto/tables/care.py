@@ -79,6 +79,8 @@ class ShownSnapshot(NamedTuple):
 class TablePast(NamedTuple):
     """A table's current snapshot, the snapshots to which it can be rewound (oldest first), and its earlier rewinds.
 
+    The rewinds come by version, and those of one version in their order: a table without states has them all at one.
+
     `shown` are the snapshots that readers saw, oldest first. It is empty where the log does not tell all of them.
     """
 

@@ -47,13 +47,9 @@ class DeltaRewinder:
 
     def past(self, name: TableName) -> TablePast:
         found = self._commits(name, f"reading the log of table {name}")
-        rewindings = {
-            int(each.user_metadata[REWOUND_AT]): _past_rewind(each)
-            for each in found
-            if REWOUND_AT in each.user_metadata
-        }
+        rewinds = [_past_rewind(each) for each in found if REWOUND_AT in each.user_metadata]
         ids = tuple(str(each.version) for each in found)
-        return TablePast(ids[-1], ids, tuple(rewindings[version] for version in sorted(rewindings)), _shown(found))
+        return TablePast(ids[-1], ids, tuple(sorted(rewinds, key=lambda each: each.version)), _shown(found))
 
     def rewind(self, name: TableName, snapshot_id: str | None, *, seen: TablePast, version: int) -> bool:
         doing = f"taking table {name} back to {f'snapshot {snapshot_id}' if snapshot_id else 'nothing'}"

@@ -142,6 +142,9 @@ def test_the_past_tells_the_snapshots_and_where_it_was_taken_back(
     past = rewinder.past(target.name)
     assert past.snapshots[:2] == (first, second)
     assert past.rewinds == (PastRewind(5, past.snapshots[-1], first),)
+    rewind(rewinder, target.name, second, version=5)  # As of a table without states, whose version stays.
+    again = rewinder.past(target.name)
+    assert again.rewinds == (*past.rewinds, PastRewind(5, again.snapshots[-1], second))
 
 
 def test_a_compacted_table_still_stands_at_its_snapshot(

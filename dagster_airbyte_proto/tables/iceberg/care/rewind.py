@@ -67,10 +67,10 @@ class IcebergRewinder:
         # The snapshots of a rewind that was refused, or whose process died, stay in the log until they expire.
         shown = {each.snapshot_id for each in log.snapshot_log}
         rewound = [each for each in log.snapshots if REWOUND_AT in each.summary and each.snapshot_id in shown]
-        rewinds = {int(each.summary[REWOUND_AT]): _past_rewind(each) for each in rewound}
+        rewinds = sorted(map(_past_rewind, rewound), key=lambda each: each.version)
         ids = tuple(str(each.snapshot_id) for each in log.snapshots)
         current = str(log.current_snapshot_id) if _current(log) else None
-        return TablePast(current, ids, tuple(rewinds[version] for version in sorted(rewinds)), _shown(log))
+        return TablePast(current, ids, tuple(rewinds), _shown(log))
 
     def rewind(self, name: TableName, snapshot_id: str | None, *, seen: TablePast, version: int) -> bool:
         doing = f"taking table {name} back to {f'snapshot {snapshot_id}' if snapshot_id else 'nothing'}"
