@@ -18,6 +18,11 @@ from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateSto
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.stream_names import streams_named, unmistakable_name
 from dagster_airbyte_proto.dagster_defs.automation.resolve_load import ResolveConfig, resolve_op
+from dagster_airbyte_proto.dagster_defs.automation.single_table import (
+    TableRollbackConfig,
+    chosen_tables,
+    table_rollback_op,
+)
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_for
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import ConnectorSettings, opened_engine, table_io_manager
@@ -35,7 +40,7 @@ from dagster_airbyte_proto.dagster_defs.step.failures import (
     failing_the_step,
 )
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import StreamId, TableName
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.commit_listener import CommitListener
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
@@ -125,7 +130,7 @@ def build_connection_jobs(
 
     A connection with a `push` has `retry_rejected_<name>` and `reset_push_<name>` in the place of refresh and reset.
     Its rollback and its care are those of the tables that remember what was delivered. One with `to` has
-    `retry_rejected_<name>` beside them.
+    `retry_rejected_<name>` beside them, one with tables `table_rollback_<name>`.
     """
     keys, name = _Keys(connector_key, io_manager_key), connection.name
     definition = definition_for(connection, assets)
@@ -163,7 +168,14 @@ def _sync_jobs(definition: ConnectionDefinition, keys: _Keys) -> Iterator[dg.Job
         _refresh(definition, keys),
         RefreshConfig(),
     )
-    if definition.connection.to is not None:
+    if definition.connection.to is None:
+        yield _job(
+            f"table_rollback_{name}",
+            "Rolls one table back whose rows no state covers.",
+            table_rollback_op(name, *keys),
+            TableRollbackConfig(),
+        )
+    else:
         yield _job(
             f"retry_rejected_{name}",
             "Sends the records again that the destination rejected, then syncs.",
@@ -278,7 +290,7 @@ def _care(name: str, keys: _Keys) -> dg.OpDefinition:
             )
             table_care, errors = care_of(engine.tables), []
             names = tables_there(engine.tables, tables_of(engine.store, name), context.log.info)
-            for table in _chosen_tables(names, config.tables):
+            for table in chosen_tables(names, config.tables):
                 done = care_for_table(engine.store, table_care, table, options)
                 context.log.info(_care_text(done))
                 errors += [done.error] if done.error else []
@@ -287,17 +299,6 @@ def _care(name: str, keys: _Keys) -> dg.OpDefinition:
                 raise errors[0]
 
     return care
-
-
-def _chosen_tables(known: Sequence[TableName], wanted: Sequence[str]) -> Sequence[TableName]:
-    by_name = {str(each): each for each in known}
-    if unknown := [each for each in wanted if each not in by_name]:
-        raise ConfigError(
-            "looking up tables",
-            f"the connection has loaded no {' and no '.join(unknown)}",
-            remedy=f"It has loaded {', '.join(by_name) or 'nothing yet'}.",
-        )
-    return [by_name[each] for each in wanted] or known
 
 
 def _care_text(done: CareResult) -> str:

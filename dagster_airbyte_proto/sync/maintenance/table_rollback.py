@@ -14,7 +14,7 @@ from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoadStatus, Logged
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.protocols.lookup import PUSH
-from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.lease import NO_WAIT, LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.care import known_loads
 from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes
 from dagster_airbyte_proto.sync.maintenance.past_profiles import PastProfiles
@@ -32,8 +32,10 @@ class StateVersion(NamedTuple):
     version: int
 
 
-def roll_back_table(engine: "Engine", care: TableCare, name: TableName, snapshot_id: str) -> bool:
-    """Rolls back a table. Returns False when it was at the snapshot already.
+def roll_back_table(
+    engine: "Engine", care: TableCare, name: TableName, snapshot_id: str, waiting: LeaseWait = NO_WAIT
+) -> bool:
+    """Rolls back a table. Returns False when it was at the snapshot already. `waiting` is for a run of its connection.
 
     Raises ConfigError for a table on which a state depends. The error names the command that rolls back both.
     """
@@ -51,7 +53,7 @@ def roll_back_table(engine: "Engine", care: TableCare, name: TableName, snapshot
     if connection is None or _has_states(engine.store, connection, name):
         raise _written_by_connection(doing, engine.store, history, snapshot_id)
     run_id = f"table-rollback-{uuid4().hex[:8]}"
-    with acquire_lease(engine.store, connection, run_id, engine.settings.lease_seconds) as keeper:
+    with acquire_lease(engine.store, connection, run_id, engine.settings.lease_seconds, waiting) as keeper:
         if engine.store.announced_loads(connection):
             raise ConfigError(
                 doing,

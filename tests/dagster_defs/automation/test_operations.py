@@ -172,6 +172,7 @@ def test_each_job_starts_with_a_form_of_its_defaults() -> None:
             {"config": {"tables": [], "compact": True, "expire": True, "keep_days": 7.0, "orphans_after_days": 3.0}}
         ],
         "resolve_load_shop": [{"config": {"load": "", "outcome": ""}}],
+        "table_rollback_shop": [{"config": {"table": "", "snapshot": ""}}],
     }
     for job in jobs:
         assert dg.validate_run_config(job, job.run_config)
@@ -279,10 +280,26 @@ def test_tables_that_are_not_cared_for_are_reported(runs: OpenRuns) -> None:
     assert "has loaded shop.orders, shop.users" in launch(shop, "care", {"tables": ["shop.uses"]}).descriptions[0]
 
 
+def test_a_table_that_cannot_go_back_alone_is_reported(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.sync_of(TWO)
+    for form, said in (
+        ({}, "Name one in `table`: shop.orders, shop.users"),
+        ({"table": "shop.uses"}, "has loaded shop.orders, shop.users"),
+        ({"table": "shop.users", "snapshot": "1"}, "iceberg"),
+    ):
+        assert said in launch(shop, "table_rollback", form).descriptions[0]
+
+
+_APPENDED = {"write": "append"}
+
+
 class Lake:
     """A connection into Iceberg tables of the test run's session, and its jobs. Every state ends a load."""
 
-    def __init__(self, folder: Path, settings: SparkSettings, instance: dg.DagsterInstance) -> None:
+    def __init__(
+        self, folder: Path, settings: SparkSettings, instance: dg.DagsterInstance, users: Mapping[str, str] = _APPENDED
+    ) -> None:
         self.name = f"shop_{uuid.uuid4().hex[:8]}"
         self.home = folder / "home"
         self.home.mkdir()
@@ -291,7 +308,7 @@ class Lake:
             "name": self.name,
             "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command(self._scenario)}},
             "config": {"scenario": str(self._scenario)},
-            "streams": {"users": {"write": "append"}},
+            "streams": {"users": dict(users)},
             "load": {"max_bytes": 1},
         }
         self.connection = Connection.model_validate(written)
@@ -330,6 +347,23 @@ def test_rollback_puts_rows_and_state_back(spark: SparkSession, lake: Lake) -> N
     assert any(f"{lake.name}.users is at snapshot" in message for message in run.messages)
     again = lake.launch("rollback", {"version": 1})
     assert again.succeeded and any(", as before" in message for message in again.messages)
+
+
+@pytest.mark.spark
+def test_a_table_whose_rows_no_state_covers_goes_back_alone(
+    spark: SparkSession, tmp_path: Path, spark_settings: SparkSettings, dagster_instance: dg.DagsterInstance
+) -> None:
+    lake = Lake(tmp_path, spark_settings, dagster_instance, {"read": "full_refresh", "write": "overwrite"})
+    table = f"{lake.name}.users"
+    lake.offer(5)
+    assert lake.launch("refresh", {}).succeeded
+    [[first]] = query(spark, f"select snapshot_id from lake.{table}.refs where name = 'main'").rows
+    lake.offer(9)
+    assert lake.launch("refresh", {}).succeeded
+    run = lake.launch("table_rollback", {"snapshot": str(first)})
+    assert run.succeeded, run.failures
+    assert any(f"{table} is at snapshot {first}" in message for message in run.messages)
+    assert [list(row) for row in query(spark, f"select count(*) from lake.{table}").rows] == [[5]]
 
 
 @pytest.mark.spark
