@@ -27,7 +27,8 @@ def valid_values(array: pa.Array, locations: ValueLocations, changes: Changes) -
     kind = with_widest_decimals(array.type)
     array = array if kind == array.type else array.view(kind)
     values = array.storage if isinstance(array, pa.ExtensionArray) else array
-    if layout_of(values.type) == values.type or pa.types.is_nested(values.type) or is_valid(values):
+    has_parts = pa.types.is_nested(values.type) or pa.types.is_run_end_encoded(values.type)
+    if has_parts or layout_of(values.type) == values.type or is_valid(values):
         return array
     if pa.types.is_string_view(values.type):
         values = values.cast(pa.string())
