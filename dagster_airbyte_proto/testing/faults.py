@@ -16,11 +16,16 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from pyarrow import fs
 
+from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConnectorError, StateUnavailable, TableError
+from dagster_airbyte_proto.launchers.process import Launcher, RunningConnector
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.planner import SupportsPlans, SupportsSession
+from dagster_airbyte_proto.tables.tasks import SupportsTasks
+from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
 
 _Inner = TypeVar("_Inner")
 
@@ -150,9 +155,16 @@ def _table_of(argument: object) -> TableName | None:
     return None
 
 
-_OF_TABLES = frozenset({"prepare", "find_load", "branches", "drop_branch", "freshness", "rows_with_keys"})
-_OF_STORAGE = frozenset({"open_output_stream", "create_dir", "get_file_info", "delete_file", "delete_dir"})
-_OF_LAUNCHERS = frozenset({"launch", "read", "wait"})
+def _methods(*interfaces: type) -> frozenset[str]:
+    """The names of the methods that a caller of these interfaces may call."""
+    found = {name for each in interfaces for name in dir(each) if callable(getattr(each, name))}
+    return frozenset(name for name in found if not name.startswith("_"))
+
+
+_OF_TABLES = _methods(TableWriter, SupportsKeyLookup, SupportsBranches, SupportsPlans, SupportsTasks, SupportsSession)
+_OF_STORAGE = _methods(fs.FileSystem)
+_OF_LAUNCHERS = _methods(Launcher, RunningConnector)
+_OF_STORES = _methods(DeliveryStore)
 
 
 def _error(method: str, fault: CallFault) -> Exception:
@@ -160,8 +172,12 @@ def _error(method: str, fault: CallFault) -> Exception:
     doing, found = f"calling {method}", f"a planned fault {fault} its effect"
     if method == "commit":
         return TableError(doing, found) if fault is CallFault.BEFORE else CommitUnknown(doing, found)
-    if method in _OF_STORAGE:
-        return OSError(f"{doing}: {found}")
+    if method in _OF_TABLES:
+        return TableError(doing, found)
+    if method in _OF_STORES:
+        return StateUnavailable(doing, found)
     if method in _OF_LAUNCHERS:
         return ConnectorError(doing, found)
-    return TableError(doing, found) if method in _OF_TABLES else StateUnavailable(doing, found)
+    if method in _OF_STORAGE:
+        return OSError(f"{doing}: {found}")
+    raise LookupError(f"no interface of the engine has a method {method}: plan faults of those that it calls")

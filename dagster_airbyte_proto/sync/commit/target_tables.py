@@ -5,10 +5,11 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.errors import Cancelled, TableError
+from dagster_airbyte_proto.errors import Cancelled, InternalError, ProtoError, TableError
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, Witness, spec_digest
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.staging.faults import stream_fault
 from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder
 from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
 from dagster_airbyte_proto.sync.engine import Engine
@@ -18,13 +19,14 @@ from dagster_airbyte_proto.tables.writer import SupportsBranches
 _TABLES_AT_ONCE = 4
 _POLL_SECONDS = 0.2
 _CANCELLED_WAIT_SECONDS = 3.0
+_OF_ONE_TABLE = (TableError, Cancelled, InternalError)
 
 
 class TargetTables:
     """The target tables of one sync, for the reading thread.
 
-    A table that refuses fails only its own stream. Rows of that stream go to the discard folder, a local folder that is
-    no table's, so that the reading goes on for the others.
+    A table that refuses, or on which our own code fails, fails only its own stream. Rows of that stream go to the
+    discard folder, a local folder that is no table's, so that the reading goes on for the others.
 
     Tables of the streams in `remembered` are held against what the store remembers of them (`table_witness.py`).
 
@@ -103,7 +105,7 @@ class TargetTables:
         try:
             target = self._wait_for_target(stream)
             run.table.set_target(target, spec_digest(self._specs[stream], self._place))
-        except (TableError, Cancelled) as error:
+        except _OF_ONE_TABLE as error:
             run.fail_table(error)
             spec = self._specs[stream]
             target = TableTarget(spec.name, spec.schema, str(self._engine.settings.staging_folder), str(spec.name))
@@ -123,7 +125,7 @@ class TargetTables:
             try:
                 stream = run.planned.id
                 run.table.set_target(self._wait_for_target(stream), spec_digest(self._specs[stream], self._place))
-            except (TableError, Cancelled) as error:
+            except _OF_ONE_TABLE as error:
                 run.fail_table(error)
 
     def close(self) -> None:
@@ -160,6 +162,15 @@ class TargetTables:
         return witness
 
     def _prepare(self, stream: StreamId, spec: TableSpec) -> TableTarget:
+        """Prepares a table. An exception that nobody foresaw is an InternalError of this stream alone."""
+        try:
+            return self._checked_target(stream, spec)
+        except (ProtoError, MemoryError):
+            raise
+        except Exception as error:
+            raise stream_fault(str(stream), error, "preparing its table", "none of its rows were written") from error
+
+    def _checked_target(self, stream: StreamId, spec: TableSpec) -> TableTarget:
         tables = self._engine.tables
         if self._is_closed:
             raise TableError(f"preparing table {spec.name}", "the sync is over")

@@ -102,7 +102,7 @@ class DeltaCare:
 
     def compact(self, name: TableName) -> CompactionResult:
         doing, session = f"compacting table {name}", self._tables.open_session()
-        with self._tables.translated_errors(doing):
+        with self._tables.translated_errors(doing, commits=True):
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
                     done = self._optimize(session_with_user_metadata(session, {COMPACTION: "true"}), name)
@@ -124,7 +124,7 @@ class DeltaCare:
         other.
         """
         doing = f"expiring snapshots of table {name}"
-        with self._tables.translated_errors(doing):
+        with self._tables.translated_errors(doing, commits=True):
             self._snapshot(name)
             found = self._commits(name)
             staying = [each.version for each in kept_commits(found) if str(each.version) not in snapshot_ids]

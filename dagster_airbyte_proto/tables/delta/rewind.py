@@ -56,7 +56,7 @@ class DeltaRewinder:
         found = self._commits(name, doing)
         if _shows(found, snapshot_id):
             return False
-        with self._tables.translated_errors(doing):
+        with self._tables.translated_errors(doing, commits=True):
             session = session_with_user_metadata(self._tables.open_session(), {})
             java = JavaDelta(session)
             snapshot = java.snapshot(self._tables.location(name))

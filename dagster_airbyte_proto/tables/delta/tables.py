@@ -133,7 +133,7 @@ class DeltaTables:
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing, stream = f"committing load {load_id} to table {self._sql_name(part.table)}", str(part.stream)
         check_mode(doing, self.abilities, part)
-        with self.translated_errors(doing, stream):
+        with self.translated_errors(doing, stream, commits=True):
             for _ in range(_ATTEMPTS):
                 snapshot = self.java().snapshot(self.location(part.table), load_id)
                 if known := self._already_committed(doing, snapshot, load_id, part):
@@ -231,8 +231,9 @@ class DeltaTables:
         """Returns the answer for a load that is in the table already, or that has nothing to commit. Else None."""
         if snapshot.version < 0:
             raise TableError(doing, "there is no such table", stream=str(part.stream))
-        if landed := self._landed(snapshot, load_id, part):
-            return landed
+        with outcome_unknown(doing, str(part.stream)):  # An error while the rows are counted is no refusal.
+            if landed := self._landed(snapshot, load_id, part):
+                return landed
         if not part.files and part.write not in REPLACING:
             rows = self.rows(part.table, snapshot)
             return CommittedRows(part.stream, str(snapshot.version), was_there=False, table_rows=rows)
@@ -370,13 +371,16 @@ class DeltaTables:
             return self._opened
 
     @contextmanager
-    def translated_errors(self, doing: str, stream: str | None = None) -> Iterator[None]:
-        """Turns exceptions from the JVM into errors of `errors.py`, with a message of one line."""
+    def translated_errors(self, doing: str, stream: str | None = None, *, commits: bool = False) -> Iterator[None]:
+        """Raises exceptions from the JVM, and those of the log's files, as TableError with a message of one line.
+
+        Where a call `commits`, an error that leaves its outcome unknown is CommitUnknown.
+        """
         try:
             yield
         except CALL_ERRORS as error:
             failure, found = failure_of(error), first_line(error)
-            if failure in NO_OUTCOME:
+            if failure in NO_OUTCOME and commits:
                 raise CommitUnknown(doing, found, stream=stream) from error
             if failure is Failure.MISSING_FILE:
                 remedy = "Was something deleted from the warehouse by hand?"

@@ -105,7 +105,7 @@ class IcebergTables:
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing = f"committing load {load_id} to table {self._qualified(part.table)}"
         check_mode(doing, self.abilities, part)
-        with self._table_errors(doing, str(part.stream)):
+        with self._table_errors(doing, str(part.stream), commits=True):
             table = self._table(part.table)
             for _ in range(_ATTEMPTS):
                 if part.branch_position is not None:
@@ -115,7 +115,8 @@ class IcebergTables:
                 history = table.refresh()
                 if known := self._landed_before(history, load_id, part):
                     if known.was_there:  # Perhaps by the attempt before, whose error came after the effect.
-                        self._iceberg().refresh_readers(part.table, self._qualified(part.table))
+                        with outcome_unknown(doing, str(part.stream)):
+                            self._iceberg().refresh_readers(part.table, self._qualified(part.table))
                     return known
                 check_table_id(doing, table.log.table_uuid, part)
                 check_placement(doing, table.log, part)
@@ -348,17 +349,23 @@ class IcebergTables:
         return qualified(self.catalog, name)
 
     @contextmanager
-    def _table_errors(self, doing: str, stream: str | None = None) -> Iterator[None]:
-        """Raises Java's exceptions as TableError or CommitUnknown, with a remedy for each kind of failure."""
+    def _table_errors(self, doing: str, stream: str | None = None, *, commits: bool = False) -> Iterator[None]:
+        """Raises Java's exceptions and those of files as TableError, with a remedy for each kind of failure.
+
+        Where a call `commits`, a JVM that no longer answers leaves its outcome unknown: CommitUnknown. All other errors
+        behind the commit point are so already (`outcome_unknown`).
+        """
         try:
             yield
         except FileNotFoundError as error:
             raise TableError(doing, str(error), remedy=_DELETED_BY_HAND, stream=stream) from error
         except CALL_ERRORS as error:
             failure, found = failure_of(error), first_line(error)
-            if failure is Failure.UNKNOWN:
+            if failure is Failure.UNKNOWN and commits and not isinstance(error, OSError):
                 raise CommitUnknown(doing, found, stream=stream) from error
-            if failure is Failure.NO_ANSWER:
+            if failure is Failure.UNKNOWN and not isinstance(error, OSError):
+                remedy = "Does the JVM of the Spark session still run?"
+            elif failure is Failure.NO_ANSWER:
                 remedy = f"Is the server or database of catalog {self.catalog} up, and does it accept the credentials?"
             elif failure is Failure.NOT_ALLOWED:
                 remedy = f"Correct the credentials in spark.sql.catalog.{self.catalog}.*, or the rights that they give."

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto import points
@@ -130,16 +131,19 @@ class LoggedTables:
         return _landed(snapshot, load_id, part)
 
     def witness(self, name: TableName, connection: str) -> Witness | None:
-        snapshot = self._read_snapshot(name)
+        with self._translated_errors(f"reading the log of table {self._sql_name(name)}"):
+            snapshot = self._read_snapshot(name)
         if not snapshot.number:
             return None
         return Witness(snapshot.table_id, snapshot.newest_load(connection), is_whole=True)
 
     def snapshot(self, name: TableName) -> LogSnapshot:
         """Reads a table's log. Raises TableError when there is no such table."""
-        snapshot = self._read_snapshot(name)
+        doing = f"reading the log of table {self._sql_name(name)}"
+        with self._translated_errors(doing):
+            snapshot = self._read_snapshot(name)
         if not snapshot.number:
-            raise TableError(f"reading the log of table {self._sql_name(name)}", "there is no such table")
+            raise TableError(doing, "there is no such table")
         return snapshot
 
     def newest_snapshot(self, name: TableName) -> str | None:
@@ -153,7 +157,8 @@ class LoggedTables:
 
     def names(self) -> list[TableName]:
         """Returns the name of every table, from the names of their folders."""
-        return [TableName(*map(unquote, log.parts[-3:-1])) for log in sorted(self._root.glob("*/*/log"))]
+        with self._translated_errors(f"listing the tables in {self._root}"):
+            return [TableName(*map(unquote, log.parts[-3:-1])) for log in sorted(self._root.glob("*/*/log"))]
 
     def close(self) -> None:
         """Does nothing: no resource is open."""
@@ -167,6 +172,9 @@ class LoggedTables:
         except OSError as error:
             remedy = f"Is the folder there, writable and not full? It is {self._root}"
             raise TableError(doing, error.strerror or str(error), remedy=remedy, stream=stream) from error
+        except pa.ArrowException as error:
+            remedy = "Was a Parquet file of the table changed or cut short by hand? Restore it."
+            raise TableError(doing, str(error).partition("\n")[0], remedy=remedy, stream=stream) from error
 
     def _target(self, name: TableName, columns: IcebergSchema, fit: TableFit) -> TableTarget:
         table_id = self._read_snapshot(name).table_id
@@ -183,7 +191,7 @@ class LoggedTables:
             # The table was dropped since, or set back: another one may stand in its place.
             snapshot = NO_TABLE
         while (entry_id := _file_id(path := self._entry_path(name, snapshot.number + 1))) is not None:
-            snapshot = snapshot.with_entry(snapshot.number + 1, ENTRY_DECODER.decode(path.read_bytes()))
+            snapshot = snapshot.with_entry(snapshot.number + 1, _decoded(path))
             last_entry = entry_id
         self._read_before[name] = _ReadLog(snapshot, last_entry)
         return snapshot
@@ -253,6 +261,14 @@ def _already_committed(snapshot: LogSnapshot, load_id: str, part: StagedRows) ->
 def _landed(snapshot: LogSnapshot, load_id: str, part: StagedRows) -> CommittedRows | None:
     entry = snapshot.loads.get(load_id)
     return entry and CommittedRows(part.stream, str(entry.number), was_there=True, table_rows=snapshot.rows)
+
+
+def _decoded(path: Path) -> LogEntry:
+    try:
+        return ENTRY_DECODER.decode(path.read_bytes())
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        remedy = "Restore the file from a copy: it is a part of the table's log, and was written whole."
+        raise TableError(f"reading the log entry {path}", f"it is damaged: {error}", remedy=remedy) from error
 
 
 def _file_id(path: Path) -> tuple[int, int] | None:

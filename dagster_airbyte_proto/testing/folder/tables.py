@@ -51,7 +51,8 @@ class FolderTables(LoggedTables):
         return super().commit(load_id, part)
 
     def branches(self, name: TableName) -> Mapping[str, str]:
-        snapshot = self._read_snapshot(name)
+        with self._translated_errors(f"looking at the branches of table {name}"):
+            snapshot = self._read_snapshot(name)
         return {branch: load for branch in snapshot.branches if (load := snapshot.last_load(branch)) is not None}
 
     def drop_branch(self, name: TableName, branch: str) -> None:
@@ -65,6 +66,10 @@ class FolderTables(LoggedTables):
 
     def rows(self, name: TableName, branch: str | None = None) -> pa.Table:
         """Reads all rows with deletes applied, in the table's columns: those that readers see, or those of a branch."""
+        with self._translated_errors(f"reading the rows of table {name}"):
+            return self._rows(name, branch)
+
+    def _rows(self, name: TableName, branch: str | None) -> pa.Table:
         snapshot = self._read_snapshot(name).of_branch(branch)
         schema = arrow_schema(snapshot.columns)
         positions = _deleted_positions(snapshot, self._read)
@@ -82,7 +87,8 @@ class FolderTables(LoggedTables):
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
     def freshness(self, name: TableName, branch: str | None = None) -> Freshness:
-        return self._read_snapshot(name).of_branch(branch).freshness
+        with self._translated_errors(f"reading the log of table {name}"):
+            return self._read_snapshot(name).of_branch(branch).freshness
 
     def greatest_values(self, name: TableName, columns: Sequence[str], branch: str | None = None) -> pa.Table:
         rows = self.rows(name, branch)

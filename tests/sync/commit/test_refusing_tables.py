@@ -6,12 +6,18 @@ from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.sync.commit.test_unknown_outcomes import Planned, drop_table, resolve, sync
 from tests.sync.conftest import OpenShop
-from tests.sync.shop import Shop
+from tests.sync.shop import EVERYTHING, Shop
 from tests.sync.test_sync import expect, two
 
 COMPLETE, FAILED, PARTIAL = SyncStatus.COMPLETE, SyncStatus.FAILED, SyncStatus.PARTIAL
@@ -74,6 +80,51 @@ def test_the_lost_rows_of_a_stream_that_is_read_whole_stop_no_shared_state(shop:
     drop_table(place, "orders")
     resolve(place, as_landed=False)
     assert place.positions()["users"] == 10
+    assert place.sync().status is COMPLETE
+    expect(place, 10, 5)
+
+
+@pytest.mark.parametrize("fails_at", ["stat", "read"])
+def test_a_table_whose_log_has_a_disk_error_fails_its_stream_alone(fails_at: str, shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(10, 5))
+    place.offer(two(20, 15))
+    entry = place.tables.folder(TableName("shop", "users"), "log", "00000001.json")
+    content = entry.read_bytes()
+    entry.unlink()
+    # Of a process's memory the kernel has nothing at address 0: EIO. A link to itself cannot be looked at: ELOOP.
+    entry.symlink_to("/proc/self/mem" if fails_at == "read" else entry)
+    report = place.sync()
+    assert {name: (each.status, each.committed) for name, each in report.streams.items()} == {
+        "users": (FAILED, 0),
+        "orders": (COMPLETE, 10),
+    }
+    assert ("Input/output error" if fails_at == "read" else "symbolic links") in str(report.streams["users"].error)
+    assert place.positions() == {"users": 10, "orders": 15}
+    entry.unlink()
+    entry.write_bytes(content)
+    assert place.sync().status is COMPLETE
+    expect(place, 20, 15)
+
+
+class _BrokenTables(FolderTables):
+    """Fails, in a way that nobody foresaw, to prepare one table."""
+
+    def prepare(self, spec: TableSpec) -> TableTarget:
+        if spec.name.name == "users":
+            raise ZeroDivisionError("a value of a record")
+        return super().prepare(spec)
+
+
+def test_a_table_on_which_our_own_code_fails_fails_its_stream_alone(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.offer(two(10, 5))
+    settings = Settings.load(place.home, place.home / "settings.yaml")
+    with Engine(settings, tables=_BrokenTables(place.home / "warehouse")) as engine:
+        report = sync_connection(engine, Connection.from_file(place.connection_file), EVERYTHING)
+    assert {name: each.status for name, each in report.streams.items()} == {"users": FAILED, "orders": COMPLETE}
+    error = str(report.streams["users"].error)
+    assert "This is a bug" in error and "a value of a record" not in error
     assert place.sync().status is COMPLETE
     expect(place, 10, 5)
 

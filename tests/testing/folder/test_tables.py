@@ -12,6 +12,7 @@ import pytest
 from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import TableName, WriteMode
+from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.conformance.table_branches import BranchConformance
 from tests.conformance.table_rows import MODES, SCHEMA, Bench, names, part
@@ -89,6 +90,21 @@ def test_an_error_after_the_commit_point_is_no_refusal(tmp_path: Path, monkeypat
             tables.commit("l1", load)
     assert tables.find_load("l1", load) is not None
     assert tables.commit("l1", load).was_there
+
+
+def test_a_damaged_entry_of_the_log_and_a_cut_file_are_errors_of_the_table(tmp_path: Path) -> None:
+    tables = FolderTables(tmp_path)
+    target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+    with Path(load.files[0].path).open("r+b") as file:
+        file.truncate(10)
+    with pytest.raises(TableError, match="Parquet"):
+        tables.commit("l1", load)
+    entry = Path(target.location) / "log" / "00000001.json"
+    entry.write_bytes(entry.read_bytes()[:-10])
+    for damaged in (FolderTables(tmp_path), ParquetTables(tmp_path)):
+        with pytest.raises(TableError, match=r"00000001\.json: it is damaged"):
+            damaged.witness(target.name, "shop")
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
