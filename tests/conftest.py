@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.durations import junit_id, recorded
 from tests.support.everyday import mark_nightly_unless_everyday
+from tests.support.needs import lacks
 from tests.support.postgres import PostgresServer, programs, running_server
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
 def postgres_server() -> Iterator[PostgresServer]:
     bin_folder = programs()
     if bin_folder is None:
-        pytest.skip("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
+        lacks("postgresql", "no PostgreSQL server is installed (Debian: apt-get install postgresql)")
     with running_server(bin_folder) as server:
         yield server
 

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tests.browser.dagster_server import DagsterServer, Target, running_dagster
 from tests.browser.dagster_ui import CHROMIUM, DagsterUI, new_visitor, start_chromium
 from tests.browser.projects import Project, copied_project
+from tests.support.needs import lacks
 
 _ROOT = Path(__file__).parent.parent.parent
 _FAILURES = _ROOT / "build" / "pictures"
@@ -49,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, project: Project) -> Iterat
 @pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     if not CHROMIUM.exists():
-        pytest.skip(f"there is no {CHROMIUM}")
+        lacks("chromium", f"there is no {CHROMIUM} (Debian: apt-get install chromium)")
     with sync_playwright() as playwright:
         browser = start_chromium(playwright)
         yield browser

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
+from tests.support.needs import lacks
 from tests.support.postgres import PostgresServer
 from tests.support.tap_home import TapHome
 
@@ -231,7 +232,7 @@ def logged(tap: _Tap, database: psycopg.Connection[Any]) -> Iterator[str]:
     try:
         database.execute("SELECT pg_create_logical_replication_slot(%s, 'wal2json')", (tap.slot,))
     except psycopg.errors.UndefinedFile:
-        pytest.skip("the server has no wal2json (Debian: apt-get install postgresql-15-wal2json)")
+        lacks("wal2json", "the server has no wal2json (Debian: apt-get install postgresql-15-wal2json)")
     yield "logged"
     database.execute("SELECT pg_drop_replication_slot(%s)", (tap.slot,))
 

@@ -15,6 +15,7 @@ from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import read_all, report_of, start
 from tests.launchers.conftest import write_wheel
+from tests.support.needs import lacks
 
 _ROOT = Path(__file__).parents[2]
 _PACKAGE = "airbyte-source-fake==1.0"
@@ -258,7 +259,7 @@ class TestNeededPython:
         try:
             find_python(other)
         except ConfigError:
-            pytest.skip(f"there is no Python {other} beside ours")
+            lacks(f"python{other}", f"there is no Python {other} beside ours")
         write_wheel(wheels, "odd", "odd = odd:run", python=f"=={other}.*")
         told: list[str] = []
         for _ in range(2):

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,10 +36,6 @@ class ConnectServer(NamedTuple):
     url: str
     process: "subprocess.Popen[bytes]"
     warehouse: Path
-
-
-def is_possible() -> bool:
-    return all(find_spec(name) for name in ("grpc", "grpc_status", "zstandard"))
 
 
 @contextmanager

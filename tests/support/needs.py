@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from importlib.util import find_spec
 from typing import NoReturn
 
 import pytest
@@ -16,6 +17,16 @@ def lacks(what: str, reason: str) -> NoReturn:
     if what in os.environ.get(NEEDED, "").split():
         pytest.fail(f"{NEEDED} says that there is {what}, but: {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+def require_maven() -> None:
+    if shutil.which("mvn") is None or shutil.which("java") is None:
+        lacks("maven", "no Maven (Debian: apt-get install maven)")
+
+
+def require_spark_connect() -> None:
+    if not all(find_spec(name) for name in ("grpc", "grpc_status", "zstandard")):
+        lacks("spark-connect", "the client of Spark Connect is not installed (extra: connect)")
 
 
 def require_npm() -> None:

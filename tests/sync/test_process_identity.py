@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from dagster_airbyte_proto.sync.process_identity import is_dead, this_process
+from tests.support.needs import lacks
 from tests.sync.shop import until
 
 
@@ -62,5 +63,5 @@ def test_a_process_that_the_kernel_hides_is_not_dead(user: int) -> None:
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         child.kill()
     if ended.returncode in (1, 77) and "is_alive" not in ended.stderr:
-        pytest.skip("no right to make a mount namespace")
+        lacks("mounts", "no right to make a mount namespace")
     assert ended.stdout == "None\n", ended.stderr

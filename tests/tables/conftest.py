@@ -14,7 +14,8 @@ from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import SCHEMA, Bench, Reader, table_name
 from tests.support.catalogs import rest_catalog
-from tests.support.connect_server import Connect, ConnectServer, is_possible, running_server
+from tests.support.connect_server import Connect, ConnectServer, running_server
+from tests.support.needs import require_maven, require_spark_connect
 
 
 @pytest.fixture(scope="session")
@@ -72,16 +73,19 @@ def delta(spark: SparkSession, delta_settings: SparkSettings) -> DeltaTables:
 @pytest.fixture(scope="session")
 def rest_catalog_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URI of Iceberg's own REST server."""
-    if not rest_catalog.is_possible():
-        pytest.skip("no Maven is installed (Debian: apt-get install maven)")
+    require_maven()
     with rest_catalog.running_catalog(tmp_path_factory.mktemp("rest")) as uri:
         yield uri
 
 
 @pytest.fixture(scope="session")
+def _spark_connect() -> None:
+    require_spark_connect()
+
+
+@pytest.fixture(scope="session")
 def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    if not is_possible():
-        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    require_spark_connect()
     memory = Path("/dev/shm")
     parent = memory if memory.is_dir() else tmp_path_factory.mktemp("connect")
     with TemporaryDirectory(dir=parent, prefix="airbyte-connect-") as folder, running_server(Path(folder)) as server:

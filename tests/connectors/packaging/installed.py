@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.packages.interpreters import find_python, find_uv
+from tests.support.needs import lacks
 
 
 class Installed:
@@ -51,4 +50,4 @@ def interpreter(version: str) -> Path:
     try:
         return find_python(version)[0]
     except ConfigError:
-        pytest.skip(f"there is no Python {version} here")
+        lacks(f"python{version}", f"there is no Python {version} here")

@@ -1,6 +1,5 @@
 """Iceberg's own REST server for tests: a process over a catalog in SQLite. Its classes come from Maven."""
 
-import shutil
 import socket
 import subprocess
 import threading
@@ -9,6 +8,8 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.needs import lacks, require_maven
 
 # The last version whose test fixtures were published.
 _ICEBERG = "1.11.0"
@@ -30,16 +31,13 @@ _PATIENCE_SECONDS = 60.0
 _FETCH_SECONDS = 600.0
 
 
-def is_possible() -> bool:
-    return shutil.which("mvn") is not None and shutil.which("java") is not None
-
-
 @contextmanager
 def running_catalog(
     folder: Path, warehouse: str | None = None, properties: Mapping[str, str] | None = None
 ) -> Iterator[str]:
     """Yields the URI of a running server. Its catalog is in the folder, and its tables too, unless a warehouse in S3 is
     given, with the properties for it."""
+    require_maven()
     classes, port = _classes(folder, _S3_CLASSES if warehouse else ()), _free_port()
     given = {
         "warehouse": warehouse or str(folder / "ware house"),
@@ -68,7 +66,8 @@ def _classes(folder: Path, more: Sequence[tuple[str, ...]]) -> str:
     wanted = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
     call = ["mvn", "-B", "-q", "-f", str(folder / "pom.xml"), wanted, f"-Dmdep.outputFile={folder / 'classes'}"]
     done = subprocess.run(call, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
-    assert done.returncode == 0, done.stdout
+    if done.returncode:
+        lacks("maven", f"Maven could not fetch the server's classes: {done.stdout[-1000:]}")
     return (folder / "classes").read_text().strip()
 
 

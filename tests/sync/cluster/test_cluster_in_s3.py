@@ -13,8 +13,8 @@ import yaml
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.testing import fake_source
-from tests.support.catalogs import rest_catalog
 from tests.support.catalogs.vending_catalog import running_vending_catalog
+from tests.support.needs import require_maven
 from tests.support.object_store import ObjectStore
 from tests.support.postgres import PostgresServer
 from tests.sync.cluster.spark_cluster import SparkCluster, running_cluster
@@ -132,8 +132,7 @@ def test_four_connections_at_once_are_exact_though_a_task_is_killed(
 
 
 def test_tasks_get_what_the_catalog_vends_and_again_when_it_expires(tmp_path: Path, object_store: ObjectStore) -> None:
-    if not rest_catalog.is_possible():
-        pytest.skip("no Maven is installed (Debian: apt-get install maven)")
+    require_maven()
     with (
         running_cluster(tmp_path) as cluster,
         running_vending_catalog(tmp_path, object_store) as catalog,

@@ -10,8 +10,8 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from tests.support.catalogs import rest_catalog
 from tests.support.catalogs.vending_catalog import VendingCatalog, running_vending_catalog
+from tests.support.needs import require_maven
 from tests.support.object_store import ObjectStore
 from tests.sync.crashes.fake_connection import FakeConnection
 from tests.sync.crashes.spark_connections import CommandLine, running_command_line
@@ -43,8 +43,7 @@ class VendedConnection(ObjectStoreConnection):
 
 @pytest.fixture
 def vending(object_store: ObjectStore, tmp_path: Path) -> Iterator[VendingCatalog]:
-    if not rest_catalog.is_possible():
-        pytest.skip("no Maven is installed (Debian: apt-get install maven)")
+    require_maven()
     (tmp_path / "catalog").mkdir()
     with running_vending_catalog(tmp_path / "catalog", object_store) as catalog:
         catalog.token_seconds, catalog.credential_seconds = _TOKEN_SECONDS, _CREDENTIAL_SECONDS

@@ -27,6 +27,7 @@ from dagster_airbyte_proto.sync.report import LineCounts, SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions, Timeouts
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.testing.fake_source import command
+from tests.support.needs import lacks
 from tests.sync.conftest import OpenShop
 from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.shop import CancelAfter, Shop, impatient_options, until
@@ -138,7 +139,7 @@ def test_cancelling_commits_what_is_covered_and_the_next_sync_completes(shop: Op
 def mounted(place: Path, *how: str) -> Iterator[Path]:
     place.mkdir(parents=True, exist_ok=True)
     if os.geteuid() != 0 or subprocess.run(["mount", *how, str(place)], capture_output=True).returncode:
-        pytest.skip("needs the right to mount")
+        lacks("mounts", "needs the right to mount")
     try:
         yield place
     finally:

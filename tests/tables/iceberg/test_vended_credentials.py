@@ -17,8 +17,8 @@ from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import SCHEMA, Bench, names, part_of, put, staged, table_name
-from tests.support.catalogs import rest_catalog
 from tests.support.catalogs.vending_catalog import SECRET, VendingCatalog, running_vending_catalog
+from tests.support.needs import require_maven
 from tests.support.object_store import ObjectStore
 from tests.tables.iceberg.test_catalogs import ObjectStoreConformance, bench_of, settings_of
 
@@ -29,8 +29,7 @@ _LIFE_SECONDS = 4.0
 
 @pytest.fixture(scope="session")
 def vending(object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VendingCatalog]:
-    if not rest_catalog.is_possible():
-        pytest.skip("no Maven is installed (Debian: apt-get install maven)")
+    require_maven()
     with running_vending_catalog(tmp_path_factory.mktemp("vending"), object_store) as catalog:
         yield catalog
 

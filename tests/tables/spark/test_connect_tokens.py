@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.connect_server import free_port, is_possible, running_server, without_spark
+from tests.support.connect_server import free_port, running_server, without_spark
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.skipif(not is_possible(), reason="the client of Spark Connect is not installed (extra: connect)"),
+    pytest.mark.usefixtures("_spark_connect"),
     pytest.mark.timeout(600),
 ]
 # As Dagster's code server is: one process, whose resources get their tokens anew with each run.

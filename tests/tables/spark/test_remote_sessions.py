@@ -21,7 +21,8 @@ from dagster_airbyte_proto.tables.connect_client import check_same_server, url_w
 from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, find_format, rewinder_of
 from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from tests.support.connect_server import is_possible, run_alone
+from tests.support.connect_server import run_alone
+from tests.support.needs import require_spark_connect
 
 _REMOTE = {"spark.remote": "sc://127.0.0.1:1"}
 _REFUSED = "the session is one of Spark Connect"
@@ -130,8 +131,7 @@ def test_merges_that_no_statement_makes_are_refused_by_name(tmp_path: Path, iceb
 
 @pytest.mark.parametrize("more", ["", "/", "/;user_id=ada", "/;user_id=ada;use_ssl=true"])
 def test_a_token_is_sent_as_the_server_looks_for_it_and_needs_tls_only_where_the_url_does(more: str) -> None:
-    if not is_possible():
-        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    require_spark_connect()
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     token = "a;b=c d"
@@ -154,8 +154,7 @@ def test_a_token_is_sent_as_the_server_looks_for_it_and_needs_tls_only_where_the
     ],
 )
 def test_a_url_that_cannot_be_read_is_refused_without_its_token(url: str, token: str) -> None:
-    if not is_possible():
-        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    require_spark_connect()
     refused = run_alone(
         "from dagster_airbyte_proto import SparkSessionResource\n"
         f"token = {{'spark.connect.authenticate.token': '{token}'}}\n"
@@ -167,8 +166,7 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_token(url: str, token:
 
 def test_a_frame_of_another_server_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be written to the table of that name on its own server."""
-    if not is_possible():
-        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    require_spark_connect()
     from pyspark.sql.connect.session import SparkSession as RemoteSparkSession
 
     monkeypatch.setattr(RemoteSparkSession, "_default_session", None)
@@ -190,8 +188,7 @@ def test_what_a_server_refuses_is_named_by_its_own_words(
     monkeypatch: pytest.MonkeyPatch, code: str, is_forgotten: bool
 ) -> None:
     """A session of the user's goes with its token alone, and not because it may not read a setting."""
-    if not is_possible():
-        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    require_spark_connect()
     grpc: Any = import_module("grpc")  # has no types
     from pyspark.sql.connect.session import SparkSession as RemoteSparkSession
 

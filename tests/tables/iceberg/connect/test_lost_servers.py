@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from tests.support.connect_server import ConnectServer, free_port, is_possible, run_alone, running_server, without_spark
+from tests.support.connect_server import ConnectServer, free_port, run_alone, running_server, without_spark
 from tests.sync.shop import until
 from tests.tables.iceberg.connect.remote_connections import RemoteShop
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.skipif(not is_possible(), reason="the client of Spark Connect is not installed (extra: connect)"),
+    pytest.mark.usefixtures("_spark_connect"),
     pytest.mark.timeout(600),
 ]
 _MINUTE = 60.0
