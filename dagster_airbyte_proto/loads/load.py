@@ -116,6 +116,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     `transform_states` are those of the stream's transforms after these rows. Rows for a destination are shaped as
     `relayed_as` says (`RelayTarget.fingerprint`), and go there by `relay_mode`. A part that `resends` has the records,
     in this order, that are kept of earlier loads because a destination rejected them: rows of these loads.
+    `log_position` is how far the table's log went before the load was announced, where a log is ever cut short.
     """
 
     stream: StreamId
@@ -147,6 +148,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     relayed_as: str = ""
     relay_mode: PushMode | None = None
     resends: Mapping[str, tuple[int, ...]] = {}
+    log_position: int | None = None
 
     @property
     def is_relayed(self) -> bool:
@@ -201,7 +203,8 @@ class CommittedRows(msgspec.Struct, frozen=True):
     """The result of a commit, as the table's log has it. `was_there` is true if an earlier attempt landed the part.
 
     `table_rows` is the number of rows that readers see. `totals` is None for formats that do not have these numbers at
-    hand. `rejected` counts, by reason, the rows that a destination did not take.
+    hand. `rejected` counts, by reason, the rows that a destination did not take. Loads that are announced later have a
+    place in the table's log behind `log_position`.
     """
 
     stream: StreamId
@@ -211,3 +214,4 @@ class CommittedRows(msgspec.Struct, frozen=True):
     table_rows: int | None = None
     totals: TableTotals | None = None
     rejected: Mapping[str, int] = {}
+    log_position: int | None = None

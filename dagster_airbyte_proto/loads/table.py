@@ -101,7 +101,8 @@ class TableTarget(NamedTuple):
     With a `schema_id` the table's metadata has this schema, but readers still have another one. They get this one in
     the change that publishes a branch with the same id (`BranchPosition.schema_id`).
 
-    `table_id` is the table's identity, as far as the format has one.
+    `table_id` is the table's identity, as far as the format has one. `log_position` is how far its log goes now, if
+    others may cut it short: whatever lands from now on has a place behind it.
     """
 
     name: TableName
@@ -112,6 +113,7 @@ class TableTarget(NamedTuple):
     storage: Storage = LOCAL
     schema_id: int | None = None
     table_id: str = ""
+    log_position: int | None = None
 
 
 class Witness(NamedTuple):

@@ -37,6 +37,7 @@ class TableState:
         self.table_id = ""
         self.fit: TableFit | None = None
         self.spec = ""
+        self.log_position: int | None = None
         # Set for a generation that changes the table's columns. Readers see those only once it is published.
         self.schema_id: int | None = None
         self._excluded_before: tuple[ColumnMismatch, ...] = ()
@@ -55,7 +56,15 @@ class TableState:
     def set_target(self, target: TableTarget, spec: str) -> None:
         """Notes that the table is prepared, by the spec that has this digest."""
         self.name, self.location, self.fit = target.qualified, target.location, target.fit
+        # The target may be that of before, and loads have landed since.
+        known = (self.log_position or 0) if target.table_id == self.table_id else 0
+        self.log_position = None if target.log_position is None else max(known, target.log_position)
         self.schema_id, self.table_id, self.spec = target.schema_id, target.table_id, spec
+
+    def note_commit(self, committed: CommittedRows) -> None:
+        """Notes how far the table's log went when a load of the stream had landed."""
+        if committed.log_position is not None:
+            self.log_position = committed.log_position
 
 
 class GenerationProgress:

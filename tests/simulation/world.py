@@ -208,6 +208,7 @@ class World:
                 for part in value["parts"]:
                     part.pop("connection", None)
                     part.pop("table_id", None)
+                    part.pop("log_position", None)
                 tx.execute(
                     text("update airbyte_proto_loads set body = :body where load_id = :id"),
                     {"body": msgspec.json.encode(value).decode(), "id": load_id},

@@ -235,6 +235,7 @@ class Loader:
             part,
             connection=self._lease.connection,
             table_id=run.table.table_id,
+            log_position=run.table.log_position,
             relayed_as=run.planned.relay.fingerprint if run.planned.relay else "",
             relay_mode=run.planned.relay.mode if run.planned.relay else None,
             read_whole=run.planned.read is ReadMode.FULL_REFRESH,
@@ -270,6 +271,7 @@ class Loader:
                     self._rejected_rows.warn(part.stream, outcome.refused[part.stream])
             elif part.stream in landed:
                 self._runs[part.stream].outcome.record_commit(outcome.load.load_id, part, landed[part.stream])
+                self._runs[part.stream].table.note_commit(landed[part.stream])
             else:
                 self._runs[part.stream].record_refusal(part, outcome.refused[part.stream])
                 self._ledger.failed(part.stream)

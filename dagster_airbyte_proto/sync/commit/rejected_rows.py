@@ -102,6 +102,7 @@ class RejectedRows:
             added=rows.num_rows,
             connection=self._lease.connection,
             table_id=target.table_id,
+            log_position=target.log_position,
             read_whole=True,
         )
 

@@ -260,6 +260,7 @@ def _part(plan: SealedPlan, files: "_FoldFiles", target: TableTarget, *, replace
         deleted=files.removed,
         connection=plan.connection,
         table_id=target.table_id,
+        log_position=target.log_position,
     )
 
 

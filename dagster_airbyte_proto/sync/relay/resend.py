@@ -248,6 +248,7 @@ def _load(
         rows=len(sent),
         connection=context.connection,
         table_id=target.table_id,
+        log_position=target.log_position,
         relayed_as=_shape(planned),
         resends={load: tuple(numbers) for load, numbers in rows.items()},
     )

@@ -56,8 +56,10 @@ class LandedLoad(NamedTuple):
     def committed_rows(self, part: StagedRows) -> CommittedRows:
         rows = self.shown.rows if self.shown else 0
         totals = self.shown.totals_for_readers(self.format_version) if self.shown else None
-        snapshot_id = str(self.snapshot.snapshot_id)
-        return CommittedRows(part.stream, snapshot_id, self.was_there, self.replaced_rows, rows, totals)
+        snapshot_id, position = str(self.snapshot.snapshot_id), self.snapshot.sequence_number or None
+        return CommittedRows(
+            part.stream, snapshot_id, self.was_there, self.replaced_rows, rows, totals, log_position=position
+        )
 
 
 class _TableView(NamedTuple):

@@ -58,7 +58,7 @@ class JavaTable:
         self._iceberg, self.renew_at = iceberg, renew_at
         self.java = self._table = table
         self._operations = table.operations()
-        self._read = _Read("", History(None, {}, 0, None))
+        self._read = _Read("", History(None, {}, None, None))
         self.log: TableLog
 
     def refresh(self) -> History:

@@ -11,16 +11,14 @@ import msgspec
 import pyspark
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.errors import CommitUnknown, TableError
-from dagster_airbyte_proto.loads.load import CommittedRows, HighWaterMark, StagedRows, TableTotals
-from dagster_airbyte_proto.loads.storage import Storage
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.load import HighWaterMark, StagedRows, TableTotals
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, Freshness
 from dagster_airbyte_proto.model import PartitionField
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.schema.replacement import field_ids
 from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.part_checks import check_partitioning, check_slice
-from dagster_airbyte_proto.tables.sql_names import text_literal
 
 COMPACTION = "airbyte-proto.compaction"
 REWOUND_AT = "airbyte-proto.rewound-at-version"
@@ -48,6 +46,8 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
     parent_snapshot_id: int | None = None
     summary: dict[str, str] = {}
     schema_id: int | None = None
+    # Snapshots of format 1 have none.
+    sequence_number: int = 0
 
     @property
     def load_id(self) -> str | None:
@@ -146,6 +146,12 @@ class _Reference(msgspec.Struct, frozen=True, rename="kebab"):
     type: str = "branch"
 
 
+class MetadataFile(msgspec.Struct, frozen=True, rename="kebab"):
+    """The place of a table's metadata as it was before."""
+
+    metadata_file: str
+
+
 class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     """A table's metadata file, with the fields that we use."""
 
@@ -162,6 +168,14 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     snapshots: tuple[Snapshot, ...] = ()
     refs: Mapping[str, _Reference] = {}
     sort_orders: tuple[_SortOrder, ...] = ()
+    last_sequence_number: int = 0
+    # The metadata files before this one, oldest first.
+    metadata_log: tuple[MetadataFile, ...] = ()
+
+    @property
+    def position(self) -> int | None:
+        """The number of the table's newest snapshot, on whichever branch; None for format 1, which has no numbers."""
+        return self.last_sequence_number if self.format_version > 1 else None
 
     @property
     def branches(self) -> Mapping[str, int]:
@@ -246,19 +260,20 @@ class FullTableLog(TableLog, frozen=True, rename="kebab"):
 class History:
     """The last snapshot of a branch, and the loads that this snapshot and its ancestors landed.
 
-    A history is immutable: `after` returns the next one.
+    `oldest_kept` is its oldest ancestor in the log, if that one's own parent has expired; else None. A history is
+    immutable: `after` returns the next one.
     """
 
     def __init__(
         self,
         current: Snapshot | None,
         loads: dict[str, Snapshot],
-        expired_before_ms: int,
+        oldest_kept: Snapshot | None,
         changed: Snapshot | None,
         emptied: frozenset[str] | None = None,
     ) -> None:
         self.current = current
-        self.expired_before_ms = expired_before_ms
+        self.oldest_kept = oldest_kept
         self._loads = loads
         self._changed = changed
         self._emptied = emptied  # The loads whose rows a rollback to nothing has removed.
@@ -272,8 +287,8 @@ class History:
         is_whole = not ancestors or ancestors[-1].parent_snapshot_id is None
         changed = next((snapshot for snapshot in ancestors if snapshot.changes_rows), None)
         emptied = _before_emptying(ancestors)
-        expired_before_ms = 0 if is_whole else ancestors[-1].timestamp_ms
-        return cls(ancestors[0] if ancestors else None, loads, expired_before_ms, changed, emptied)
+        oldest_kept = None if is_whole else ancestors[-1]
+        return cls(ancestors[0] if ancestors else None, loads, oldest_kept, changed, emptied)
 
     @property
     def may_have_rows(self) -> bool:
@@ -286,7 +301,7 @@ class History:
         return Freshness(self.may_have_rows, version, self._changed.high_water_mark if self._changed else None)
 
     def snapshot_of(self, load_id: str) -> Snapshot | None:
-        """Returns the snapshot that landed a load. None: not landed, or its snapshot expired (`expired_before_ms`)."""
+        """Returns the snapshot that landed a load. None: not landed, or its snapshot expired (`oldest_kept`)."""
         return self._loads.get(load_id)
 
     def newest_load(self, connection: str) -> str | None:
@@ -299,14 +314,14 @@ class History:
     @property
     def is_whole(self) -> bool:
         """True if the log reaches back to the first change of the table, or to where it had no rows."""
-        return self._emptied is not None or not self.expired_before_ms
+        return self._emptied is not None or self.oldest_kept is None
 
     def after(self, snapshot: Snapshot) -> "History":
         """Returns the history with `snapshot`, a child of the current one, as its last snapshot."""
         load_id = snapshot.load_id
         loads = {**self._loads, load_id: snapshot} if load_id else self._loads
         changed = snapshot if snapshot.changes_rows else self._changed
-        return History(snapshot, loads, self.expired_before_ms, changed, self._emptied)
+        return History(snapshot, loads, self.oldest_kept, changed, self._emptied)
 
 
 def _before_emptying(ancestors: Sequence[Snapshot]) -> frozenset[str] | None:
@@ -340,41 +355,6 @@ def snapshots_since(log: TableLog, load_id: str, *, before: TableLog) -> Sequenc
     if any(each.parent_snapshot_id not in known for each in new):
         return None
     return [each for each in new if each.load_id == load_id]
-
-
-def may_have_expired(history: History, part: StagedRows, storage: Storage) -> bool:
-    """True if the part may have landed in a snapshot that the log no longer has.
-
-    A file that is younger than the oldest remaining snapshot cannot have landed in an expired one. To empty a table
-    again does no harm, so a part without files counts as not landed.
-    """
-    if history.current is None or not part.files or not history.expired_before_ms:
-        return False
-    return _newest_ms(part, storage) <= history.expired_before_ms
-
-
-def find_files(session: SparkSession, qualified: str, history: History, part: StagedRows) -> CommittedRows:
-    """Returns the result for a part whose files the table still has.
-
-    Raises CommitUnknown otherwise: a compaction may have put their rows elsewhere, and the expiry after it deletes such
-    files.
-    """
-    paths = ", ".join(text_literal(file.path) for file in part.files)
-    found = session.sql(f"select 1 from {qualified}.files where file_path in ({paths}) limit 1")  # noqa: S608 - quoted
-    if history.current is not None and found.collect():
-        return CommittedRows(part.stream, str(history.current.snapshot_id), True, table_rows=history.current.rows)
-    raise CommitUnknown(
-        f"looking for a load in table {qualified}",
-        "its snapshots from the time of the load have expired, and its files are not in the table",
-        stream=str(part.stream),
-    )
-
-
-def _newest_ms(part: StagedRows, storage: Storage) -> int:
-    """Returns when the last file of a part was written; 0 if one of them is gone."""
-    opened = [storage.at(file.path) for file in part.files]
-    written_ns = [filesystem.get_file_info(place).mtime_ns for filesystem, place in opened]
-    return max(written_ns) // 1_000_000 if None not in written_ns else 0
 
 
 def partition_texts(partitioning: Sequence[PartitionField]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ A load lands once, whoever else tries to commit it:
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 import pyarrow as pa
@@ -27,6 +27,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.branches import TableBranches
 from dagster_airbyte_proto.tables.iceberg.commit.attempt import CommitAttempt, commit_attempt
+from dagster_airbyte_proto.tables.iceberg.commit.expired_loads import find_files, is_younger, search_expired
 from dagster_airbyte_proto.tables.iceberg.commit.leftovers import LeftoverKeeper
 from dagster_airbyte_proto.tables.iceberg.commit.results import result_before_commit, result_of_commit, result_of_landed
 from dagster_airbyte_proto.tables.iceberg.copy_on_write import CopyOnWrite, needs_copy_on_write
@@ -36,9 +37,8 @@ from dagster_airbyte_proto.tables.iceberg.log import (
     HIGH_WATER_MARK,
     History,
     Snapshot,
+    TableLog,
     check_placement,
-    find_files,
-    may_have_expired,
 )
 from dagster_airbyte_proto.tables.iceberg.positions.position_merge import (
     ROWS_SEARCHED_HERE,
@@ -113,7 +113,7 @@ class IcebergTables:
                         return committed
                     continue
                 history = table.refresh()
-                if known := self._landed_before(history, load_id, part):
+                if known := self._landed_before(table, history, load_id, part):
                     if known.was_there:  # Perhaps by the attempt before, whose error came after the effect.
                         with outcome_unknown(doing, str(part.stream)):
                             self._iceberg().refresh_readers(part.table, self._qualified(part.table))
@@ -136,7 +136,7 @@ class IcebergTables:
                 return landed
             if part.branch_position is not None and (landed := TableBranches(table).find_load(load_id, part)):
                 return landed
-            return self._landed_before_expiry(history, part)
+            return self._landed_before_expiry(table, history, load_id, part)
 
     def witness(self, name: TableName, connection: str) -> Witness | None:
         with self._table_errors(f"looking at table {self._qualified(name)}"):
@@ -218,12 +218,14 @@ class IcebergTables:
                 self._iceberg().refresh_readers(part.table, self._qualified(part.table))
         return landed.committed_rows(part) if landed else None
 
-    def _landed_before(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
+    def _landed_before(
+        self, table: JavaTable, history: History, load_id: str, part: StagedRows
+    ) -> CommittedRows | None:
         """Returns the result for a load that is in the table already, or that has nothing to land; else None."""
         if known := result_before_commit(history, load_id, part):
             return known
         # For a writer that slept: the run that took over may have landed it, and others may have expired its snapshot.
-        return self._landed_before_expiry(history, part)
+        return self._landed_before_expiry(table, history, load_id, part, is_new=True)
 
     def _land(self, table: JavaTable, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Commits a part once. Returns None if it was refused because the table changed since it was read."""
@@ -257,9 +259,19 @@ class IcebergTables:
         connection = {"connection": part.connection} if part.connection else {}
         return {**self._labels, **connection, "load-id": load_id, "stream": str(part.stream)}
 
-    def _landed_before_expiry(self, history: History, part: StagedRows) -> CommittedRows | None:
-        if not may_have_expired(history, part, self.storage):
+    def _landed_before_expiry(
+        self, table: JavaTable, history: History, load_id: str, part: StagedRows, *, is_new: bool = False
+    ) -> CommittedRows | None:
+        """Returns the result for a load whose snapshot has expired; None if it has not landed. Raises CommitUnknown."""
+
+        def read(file: str) -> TableLog | None:
+            with suppress(*CALL_ERRORS):
+                return table.log_of(self._iceberg().metadata_parser.read(table.java.io(), file))
             return None
+
+        found = search_expired(table.log, history, load_id, part, read)
+        if found.is_certain or (is_new and is_younger(history, part, self.storage)):
+            return found.committed
         qualified_name = self._qualified(part.table)
         self._iceberg().refresh_readers(part.table, qualified_name)
         return find_files(self.open_session(), qualified_name, history, part)
@@ -276,6 +288,7 @@ class IcebergTables:
             storage=self._storage,
             schema_id=schema_id,
             table_id=table.log.table_uuid,
+            log_position=table.log.position,
         )
 
     def _prepared(self, requested: RequestedTable) -> PreparedTable:

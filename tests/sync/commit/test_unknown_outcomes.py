@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Mapping
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
@@ -11,6 +12,7 @@ from dagster_airbyte_proto.checkpoints.store import LoadStatus
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
@@ -19,6 +21,7 @@ from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.parquet.logged_tables import LoggedTables
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import EVERYTHING, REFRESH, Shop
 from tests.sync.test_sync import expect, two
@@ -94,6 +97,30 @@ def test_a_load_whose_table_cannot_be_read_in_recovery_stays_announced(shop: Ope
     assert len(place.store.announced_loads("shop")) == 1
     place.sync()
     expect(place, 10, 10)
+
+
+class _CountedTables(FolderTables):
+    """Tables that say how far their logs go, as Iceberg's do."""
+
+    def prepare(self, spec: TableSpec) -> TableTarget:
+        return super().prepare(spec)._replace(log_position=self.snapshot(spec.name).number)
+
+    def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
+        committed = super().commit(load_id, part)
+        return msgspec.structs.replace(committed, log_position=self.snapshot(part.table).number)
+
+
+def test_each_load_is_announced_with_the_place_behind_which_it_lands(shop: OpenShop) -> None:
+    place = shop(max_bytes=1)
+    place.offer(two(10, 10))
+    tables = _CountedTables(place.home / "warehouse")
+    with Engine(Settings.load(place.home, place.home / "settings.yaml"), tables=tables) as engine:
+        sync_connection(engine, Connection.from_file(place.connection_file), EVERYTHING)
+    loads = [logged.load for logged in place.store.loads("shop", limit=100)]
+    assert len(loads) > 3
+    for load in loads:
+        for part in load.parts:
+            assert part.log_position == tables.snapshot(part.table).loads[load.load_id].number - 1
 
 
 def drop_table(place: Shop, name: str) -> None:

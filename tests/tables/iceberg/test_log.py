@@ -1,10 +1,22 @@
-"""The totals of a snapshot that say how much a reader has to open."""
+"""What the log of an Iceberg table says: of how much a reader has to open, and of loads whose snapshots expired."""
 
+import os
+import time
+from pathlib import Path
+
+import msgspec
 import pytest
 
-from dagster_airbyte_proto.loads.load import TableTotals
+from dagster_airbyte_proto.errors import CommitUnknown
+from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows, TableTotals
+from dagster_airbyte_proto.loads.table import TableTarget
+from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
 from dagster_airbyte_proto.tables.formats import LOAD_ID
-from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot, TableLog, snapshots_since
+from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
+from dagster_airbyte_proto.tables.iceberg.commit.expired_loads import search_expired
+from dagster_airbyte_proto.tables.iceberg.log import History, MetadataFile, Snapshot, TableLog, snapshots_since
+from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from tests.conformance.table_rows import Reader, Row, names, part
 
 
 @pytest.mark.parametrize(
@@ -30,10 +42,10 @@ def test_delete_files_count_as_a_reader_of_a_data_file_opens_them(
 
 def test_totals_that_another_writer_leaves_out_are_unknown_and_not_zero() -> None:
     snapshot = Snapshot(1, summary={"operation": "append", "added-records": "5"})
-    history = History(snapshot, {}, 0, snapshot)
+    history = History(snapshot, {}, None, snapshot)
     assert (snapshot.rows, snapshot.stored_rows, snapshot.totals_for_readers(2)) == (None, None, None)
     assert (history.may_have_rows, history.freshness.has_rows, snapshot.may_have_deletes) == (True, True, True)
-    assert not History(Snapshot(1, summary={"total-records": "0"}), {}, 0, None).may_have_rows
+    assert not History(Snapshot(1, summary={"total-records": "0"}), {}, None, None).may_have_rows
 
 
 def _log(*snapshots: tuple[int, int | None, str]) -> TableLog:
@@ -59,3 +71,116 @@ def test_snapshots_since_a_log_are_those_of_the_load_unless_one_expired(
 ) -> None:
     found = snapshots_since(_log(*now), "own", before=_log((1, 0, "l1"), (2, 1, "l2")))
     assert (found if found is None else [each.snapshot_id for each in found]) == expected
+
+
+# Snapshots 1 to 5 are each other's parents, and carry loads l1 to l5. Those below 4 have expired.
+_ALL = tuple(Snapshot(each, 0, each - 1 or None, {LOAD_ID: f"l{each}"}, None, each) for each in range(1, 6))
+
+
+def _cut_log(*files: str, version: int = 2) -> TableLog:
+    metadata_log = tuple(map(MetadataFile, files))
+    return TableLog(version, "/t", 1, 0, (), 0, (), "", 5, _ALL[3:], last_sequence_number=5, metadata_log=metadata_log)
+
+
+@pytest.mark.parametrize(
+    ("load_id", "position", "is_certain", "landed_in"),
+    [
+        ("lost", 3, True, None),  # The log begins with the next snapshot.
+        ("lost", 5, True, None),
+        ("lost", 1, True, None),  # Its place is in snapshots that older metadata has.
+        ("l2", 1, True, "2"),
+        ("l1", 0, True, "1"),
+        ("lost", 0, True, None),
+        ("l2", None, False, None),  # Announced by an older release, or for a table of format 1.
+    ],
+)
+def test_a_load_is_looked_for_among_expired_snapshots_by_their_numbers(
+    load_id: str, position: int | None, is_certain: bool, landed_in: str | None
+) -> None:
+    older = {"two": _ALL[:2], "three": _ALL[1:3]}
+    log = _cut_log("two", "three")
+    file = StagedFile("/t/data/f.parquet", FileContent.ROWS, 1, 1)
+    part = StagedRows(StreamId.of("t"), TableName("shop", "t"), WriteMode.APPEND, files=(file,), log_position=position)
+
+    def read(name: str) -> TableLog:
+        return TableLog(2, "/t", 1, 0, (), 0, (), snapshots=older[name])
+
+    found = search_expired(log, History.from_log(log), load_id, part, read)
+    assert (found.is_certain, found.committed and found.committed.snapshot_id) == (is_certain, landed_in)
+    for missing in (_cut_log(), _cut_log("one")):  # no older metadata, or none that can be read
+        nothing = search_expired(missing, History.from_log(missing), load_id, part, lambda _: None)
+        assert nothing == (None, position is not None and position >= 3)
+
+
+def test_a_table_of_format_1_has_no_numbers_by_which_a_load_is_placed() -> None:
+    assert (_cut_log(version=1).position, _cut_log().position) == (None, 5)
+
+
+@pytest.fixture
+def care(iceberg: IcebergTables) -> IcebergCare:
+    return IcebergCare(iceberg)
+
+
+def _rows(*pairs: tuple[int, str]) -> list[Row]:
+    return [{"id": identity, "name": name} for identity, name in pairs]
+
+
+def _announced(target: TableTarget, *pairs: tuple[int, str]) -> StagedRows:
+    """A part as a run announces it that has just prepared its table."""
+    appended = part(target, WriteMode.APPEND, _rows(*pairs))
+    return msgspec.structs.replace(appended, log_position=target.log_position)
+
+
+def _expire_all(care: IcebergCare, target: TableTarget) -> None:
+    history = care.history(target.name)
+    care.expire(target.name, [each.snapshot_id for each in history.changes if each.snapshot_id != history.current])
+
+
+@pytest.mark.spark
+def test_no_clock_says_that_a_load_of_a_dead_run_has_not_landed(
+    iceberg: IcebergTables, elsewhere: IcebergTables, care: IcebergCare, target: TableTarget, iceberg_rows: Reader
+) -> None:
+    """The storage's clock is ahead of those that commit: the load's file looks younger than the whole log."""
+    load = _announced(target, (1, "a"))
+    iceberg.commit("l1", load)
+    iceberg.commit("of others", part(target, WriteMode.APPEND, _rows((2, "b"))))
+    _expire_all(care, target)
+    os.utime(load.files[0].path, (time.time() + 3600, time.time() + 3600))
+    for writer in (iceberg, elsewhere):
+        for announced in (load, msgspec.structs.replace(load, log_position=None)):
+            assert writer.find_load("l1", announced) is not None
+        assert writer.commit("l1", load).was_there
+    assert names(iceberg_rows(target)) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("has_landed", [True, False])
+def test_older_metadata_tells_of_a_load_whose_snapshot_and_files_others_took_away(
+    iceberg: IcebergTables,
+    elsewhere: IcebergTables,
+    care: IcebergCare,
+    target: TableTarget,
+    iceberg_rows: Reader,
+    *,
+    has_landed: bool,
+) -> None:
+    load = _announced(target, (1, "a"))
+    if has_landed:
+        iceberg.commit("l1", load)
+    for number in range(2, 7):
+        iceberg.commit(f"o{number}", part(target, WriteMode.APPEND, _rows((number, "b"))))
+    assert care.compact(target.name).rewritten_files
+    _expire_all(care, target)
+    if not has_landed:
+        os.utime(load.files[0].path, (0, 0))  # It looks older than the whole log.
+    for writer in (iceberg, elsewhere):
+        assert (writer.find_load("l1", load) is not None) is has_landed
+    files = Path(target.location, "metadata").glob("v*.metadata.json")
+    *older, _newest = sorted(files, key=lambda file: int(file.name.removeprefix("v").partition(".")[0]))
+    kept = [file.rename(file.with_suffix(".away")) for file in older]
+    with pytest.raises(CommitUnknown, match="have expired, and its files are not in the table"):
+        elsewhere.find_load("l1", load)
+    for file in kept:
+        file.rename(file.with_suffix(".json"))
+    assert iceberg.commit("l1", load).was_there is has_landed
+    assert names(iceberg_rows(target)) == [(1, "a"), *((number, "b") for number in range(2, 7))]

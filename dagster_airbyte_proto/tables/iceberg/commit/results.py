@@ -27,8 +27,15 @@ def result_of_commit(
     part: StagedRows, snapshot: Snapshot, before: Snapshot | None, format_version: int
 ) -> CommittedRows:
     """Returns the result for a part that was committed now, in `snapshot`."""
-    deleted, totals = _deleted_rows(part, snapshot, before), snapshot.totals_for_readers(format_version)
-    return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows, totals)
+    return CommittedRows(
+        part.stream,
+        str(snapshot.snapshot_id),
+        was_there=False,
+        deleted=_deleted_rows(part, snapshot, before),
+        table_rows=snapshot.rows,
+        totals=snapshot.totals_for_readers(format_version),
+        log_position=snapshot.sequence_number or None,
+    )
 
 
 def _deleted_rows(part: StagedRows, snapshot: Snapshot, before: Snapshot | None = None) -> int:

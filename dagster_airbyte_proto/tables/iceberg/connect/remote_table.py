@@ -5,6 +5,7 @@ and where the folder is not shared it shows before anything is staged.
 """
 
 import gzip
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -32,7 +33,7 @@ class RemoteTable:
     def __init__(self, session: SparkSession, storage: Storage, qualified: str) -> None:
         self._session, self._storage = session, storage
         self.qualified = qualified
-        self._read = _Read("", History(None, {}, 0, None))
+        self._read = _Read("", History(None, {}, None, None))
         self.log: FullTableLog
 
     def refresh(self) -> History:
@@ -44,6 +45,12 @@ class RemoteTable:
             self.log = _LOG.decode(self._content(file))
             self._read = read = _Read(file, History.from_log(self.log))
         return read.history
+
+    def earlier_log(self, file: str) -> FullTableLog | None:
+        """Returns the log as an older metadata file has it; None where that cannot be read."""
+        with suppress(OSError, ConfigError, msgspec.MsgspecError):
+            return _LOG.decode(self._content(without_file_scheme(file)))
+        return None
 
     @property
     def is_sorted(self) -> bool:

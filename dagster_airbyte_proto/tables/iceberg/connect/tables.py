@@ -35,6 +35,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision
 from dagster_airbyte_proto.tables.connect_client import check_same_server
 from dagster_airbyte_proto.tables.formats import LOAD_ID
+from dagster_airbyte_proto.tables.iceberg.commit.expired_loads import is_younger, search_expired
 from dagster_airbyte_proto.tables.iceberg.commit.results import result_before_commit, result_of_commit, result_of_landed
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog, remote_storage
@@ -53,7 +54,6 @@ from dagster_airbyte_proto.tables.iceberg.log import (
     History,
     Snapshot,
     check_placement,
-    may_have_expired,
 )
 from dagster_airbyte_proto.tables.iceberg.preparation import RequestedTable
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
@@ -133,7 +133,7 @@ class RemoteIcebergTables:
             table = self._table(part.table)
             for _ in range(_ATTEMPTS):
                 history = table.refresh()
-                if known := self._landed_before(history, load_id, part):
+                if known := self._landed_before(table, history, load_id, part):
                     return known
                 check_table_id(doing, table.log.table_uuid, part)
                 check_placement(doing, table.log, part)
@@ -149,9 +149,7 @@ class RemoteIcebergTables:
             history = table.refresh()
             check_table_id(doing, table.log.table_uuid, part)
             landed = result_of_landed(history, load_id, part)
-            if landed is None:
-                self._check_not_expired(history, part)
-            return landed
+            return landed or self._landed_before_expiry(table, history, load_id, part)
 
     def witness(self, name: TableName, connection: str) -> Witness | None:
         with self._table_errors(f"looking at table {self._qualified(name)}"):
@@ -195,21 +193,27 @@ class RemoteIcebergTables:
         table.refresh()
         return self.open_session().table(table.qualified)
 
-    def _landed_before(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
+    def _landed_before(
+        self, table: RemoteTable, history: History, load_id: str, part: StagedRows
+    ) -> CommittedRows | None:
         """Returns the result for a load that is in the table already, or that has nothing to land; else None."""
         if known := result_before_commit(history, load_id, part):
             return known
-        self._check_not_expired(history, part)
-        return None
+        return self._landed_before_expiry(table, history, load_id, part, is_new=True)
 
-    def _check_not_expired(self, history: History, part: StagedRows) -> None:
-        """Raises CommitUnknown if the load may be in a snapshot that somebody expired: no file of it would tell."""
-        if may_have_expired(history, part, self.storage):
-            raise CommitUnknown(
-                f"looking for a load in table {self._qualified(part.table)}",
-                "its snapshots from the time of the load have expired, and a Connect server keeps no staged file",
-                stream=str(part.stream),
-            )
+    def _landed_before_expiry(
+        self, table: RemoteTable, history: History, load_id: str, part: StagedRows, *, is_new: bool = False
+    ) -> CommittedRows | None:
+        """Returns the result for a load whose snapshot has expired; None if it has not landed. Raises CommitUnknown:
+        the table has no file of it that would tell."""
+        found = search_expired(table.log, history, load_id, part, table.earlier_log)
+        if found.is_certain or (is_new and is_younger(history, part, self.storage)):
+            return found.committed
+        raise CommitUnknown(
+            f"looking for a load in table {self._qualified(part.table)}",
+            "its snapshots from the time of the load have expired, and a Connect server keeps no staged file",
+            stream=str(part.stream),
+        )
 
     def _land(self, table: RemoteTable, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Commits a part once. Returns None if it was refused because the table changed since it was read."""
@@ -291,6 +295,7 @@ class RemoteIcebergTables:
             fit=table_fit(decision, requested.columns, requested.evolution_rules),
             storage=self.storage,
             table_id=table.log.table_uuid,
+            log_position=table.log.position,
         )
 
     def _prepared(self, requested: RequestedTable, doing: str) -> tuple[RemoteTable, EvolutionDecision]:
