@@ -17,6 +17,7 @@ Keys of a stream in addition:
     declared_at         [[id, properties], …]: before the record of this id, a SCHEMA that has these too. One
                         that is null is left out from then on
     no_schema           true: no SCHEMA
+    bookmarked          the `bookmark_properties` of its SCHEMA
     unsupported         properties that the catalog marks as unsupported
     unsorted            true: its bookmark is in `progress_markers` until the stream has come to its end
     method              a forced replication method
@@ -146,6 +147,8 @@ class TapRead:
         message = {"type": "SCHEMA", "stream": message_name, "schema": schema, "key_properties": keys}
         if self._scenario.get("tap") == "bare" and stream.incremental:
             message["bookmark_properties"] = ["updated_at"]
+        if "bookmarked" in stream.written:
+            message["bookmark_properties"] = stream.written["bookmarked"]
         self._output.write(message)
 
     def _state(self, now: fake_source.FakeStream | None, ended: fake_source.FakeStream | None = None) -> None:

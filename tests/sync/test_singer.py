@@ -328,6 +328,21 @@ def test_a_tap_without_discovery_is_run_once_for_its_catalog(tap: OpenShop) -> N
     assert (report.streams["users"].emitted, shop.column("users")) == (3, list(range(8)))
 
 
+def test_a_bookmark_that_the_catalog_does_not_name_is_noted_once_and_is_a_cursor_when_the_user_says_so(
+    tap: OpenShop,
+) -> None:
+    shop = tap(read="full_refresh", write="overwrite")
+    report = shop.sync_of(_of(5, incremental=False, bookmarked=["updated_at"]))
+    note = "the tap bookmarks updated_at, and its catalog names no replication key"
+    assert shop.log(report).count(note) == 1
+    assert note not in shop.log(shop.sync())
+    shop.modes = {"*": {"cursor": "updated_at"}}
+    report = shop.sync_of(_of(6, incremental=False, bookmarked=["updated_at"]), REFRESH)
+    assert (report.streams["users"].emitted, note in shop.log(report)) == (6, False)
+    report = shop.sync_of(_of(8, incremental=False, bookmarked=["updated_at"]))
+    assert (report.streams["users"].emitted, shop.column("users")) == (2, list(range(8)))
+
+
 def test_a_catalog_file_of_the_connection_takes_the_place_of_the_taps_own(tap: OpenShop, tmp_path: Path) -> None:
     shop = tap()
     (tmp_path / "catalog.json").write_text(json.dumps({"streams": [fake_tap.catalog_entry("users", {})]}))

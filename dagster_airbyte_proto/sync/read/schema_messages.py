@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.errors import ConnectorError
-from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, StreamId
+from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, ReadMode, StreamId
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Columns
 from dagster_airbyte_proto.schema.stream_profile import retyped_columns
@@ -76,6 +76,24 @@ class SchemaUpdates:
         if has_changed or not (has_rows or stream in self._latest):
             self._use_columns(run, self._columns[stream])
         self._latest[stream] = event
+        self._note_bookmark(run.planned, event)
+
+    def _note_bookmark(self, planned: PlannedStream, event: SchemaEvent) -> None:
+        """Notes, once, that a stream is read whole although its source has a cursor that the catalog does not name.
+
+        It is not taken by itself: the table was filled by reading the stream whole, and another mode needs a refresh.
+        """
+        before = self._plan.stored_schemas.get(planned.id)
+        if len(event.bookmarks) != 1 or (before is not None and before.bookmarks == event.bookmarks):
+            return
+        could_have_cursor = ReadMode.INCREMENTAL in planned.stream.read_modes and not planned.stream.is_cursor_fixed
+        if planned.read is ReadMode.FULL_REFRESH and not planned.cursor and could_have_cursor:
+            [name] = event.bookmarks
+            self._context.log.write(
+                "NOTE",
+                f"{planned.id}: the tap bookmarks {name}, and its catalog names no replication key, so the stream is"
+                f" read whole. With cursor: {name} under its name in `streams`, a sync reads what is new",
+            )
 
     def _use_columns(self, run: StreamRun, columns: Columns) -> None:
         """Has the table prepared for the columns, and the next rows staged with them."""
