@@ -36,6 +36,8 @@ class CallFault(StrEnum):
     - BEFORE, AFTER: it raises the error of its interface, before its effect or after it.
     - DEATH_BEFORE, DEATH_AFTER: the process dies there. It raises `SimulatedDeath`, and so does every later call.
     - PAUSED: the process sleeps before the effect while others work, and goes on.
+    - HUNG: it has its effect, but answers only after others have worked. A call with a timeout (`read`, `write` and
+      `wait` of a connector) brings nothing in time, nor does a later one until the connector is stopped.
     """
 
     BEFORE = "before"
@@ -43,6 +45,7 @@ class CallFault(StrEnum):
     DEATH_BEFORE = "death before"
     DEATH_AFTER = "death after"
     PAUSED = "paused"
+    HUNG = "hung"
 
 
 class SimulatedDeath(BaseException):
@@ -53,8 +56,9 @@ class CallFaults:
     """The calls that fail, by the name of the method and how many calls of it there were, this one included.
 
     `"*"` in the place of a number fails every call. A method's name may be followed by a table's ("commit shop.users"):
-    calls to several tables come in any order. `calls` counts them. `fired` lists the faults that have
-    happened. `meanwhile` is called while a call is paused.
+    calls to several tables come in any order; that of a connector by the verb it was launched with ("read read").
+    `calls` counts them. `fired` lists the faults that have happened. `meanwhile` is called while a call is paused, or
+    hangs.
     """
 
     def __init__(
@@ -65,16 +69,25 @@ class CallFaults:
         self.calls: Counter[str] = Counter()
         self._counting = threading.Lock()
         self._is_dead = False
+        self._hung: set[str] = set()
         self.fired: list[tuple[str, CallFault]] = []
 
-    def call(self, method: str, inner: Callable[[], Any], table: object = None) -> Any:
-        """Calls `inner`, and fails as planned."""
-        fault = self._next(method, table)
+    def call(self, method: str, inner: Callable[[], Any], of: object = None) -> Any:
+        """Calls `inner`, and fails as planned. The call is `of` a table, or of a connector with this verb."""
+        fault = self._next(method, of)
         if fault is CallFault.DEATH_BEFORE:
             self._die()
         if fault is CallFault.PAUSED and self._meanwhile is not None:
             self._meanwhile()
+        if fault is CallFault.HUNG and method in _NOTHING_IN_TIME:
+            self._hung.add(method)
+        if method == "stop":
+            self._hung.clear()
+        if method in self._hung:
+            return _NOTHING_IN_TIME[method]
         result = None if fault is CallFault.BEFORE else inner()
+        if fault is CallFault.HUNG and self._meanwhile is not None:
+            self._meanwhile()
         if fault is CallFault.DEATH_AFTER:
             self._die()
         if fault in (CallFault.BEFORE, CallFault.AFTER):
@@ -85,11 +98,11 @@ class CallFaults:
         """Fails at a point of `points` as at a call that does nothing: arm it as the hook."""
         self.call(point, lambda: None)
 
-    def _next(self, method: str, table: object) -> CallFault | None:
+    def _next(self, method: str, of: object) -> CallFault | None:
         with self._counting:
             if self._is_dead:
                 raise SimulatedDeath
-            names = [method] if table is None else [method, f"{method} {table}"]
+            names = [method] if of is None else [method, f"{method} {of}"]
             self.calls.update(names)
             keys = [(name, number) for name in names for number in (self.calls[name], "*")]
             fault = next((self._planned[key] for key in keys if key in self._planned), None)
@@ -103,14 +116,14 @@ class CallFaults:
         raise SimulatedDeath
 
 
-def with_faults(inner: _Inner, faults: CallFaults) -> _Inner:
-    """Returns an object with the attributes of `inner`, whose calls may fail."""
+def with_faults(inner: _Inner, faults: CallFaults, verb: str = "") -> _Inner:
+    """Returns an object with the attributes of `inner`, whose calls may fail. `verb` is that of a connector."""
     members: dict[str, Any] = {}
     for name in dir(inner):
         if name.startswith("_"):
             continue
         if callable(getattr(type(inner), name, None)):
-            members[name] = _method(inner, name, faults)
+            members[name] = _method(inner, name, faults, verb)
         else:
             members[name] = _attribute(inner, name)
     # A class of its own: optional interfaces are recognized by the class's methods.
@@ -121,13 +134,16 @@ def _attribute(inner: object, name: str) -> property:
     return property(lambda _self: getattr(inner, name))
 
 
-def _method(inner: object, name: str, faults: CallFaults) -> Callable[..., Any]:
+def _method(inner: object, name: str, faults: CallFaults, verb: str) -> Callable[..., Any]:
     def call(_self: object, *args: Any, **named: Any) -> Any:
-        table = next(filter(None, map(_table_of, args)), None)
-        result = faults.call(name, lambda: getattr(inner, name)(*args, **named), table)
+        of = next(filter(None, map(_table_of, args)), None) or verb or None
+        result = faults.call(name, lambda: getattr(inner, name)(*args, **named), of)
         if isinstance(result, TableTarget):
             return result._replace(storage=_FaultyStorage(result.storage, faults))
-        return with_faults(result, faults) if name == "launch" else result
+        if name != "launch":
+            return result
+        invocation = args[0] if args else named["invocation"]
+        return with_faults(result, faults, str(invocation.verb))
 
     return call
 
@@ -153,6 +169,9 @@ def _table_of(argument: object) -> TableName | None:
         case StagedRows():
             return argument.table
     return None
+
+
+_NOTHING_IN_TIME = {"read": None, "write": 0, "wait": None}
 
 
 def _methods(*interfaces: type) -> frozenset[str]:

@@ -22,11 +22,14 @@ _STORAGE_CALLS = (
     ("delete_dir", 1),
 )  # fmt: skip
 _LAUNCHER_CALLS = (("launch", 1), ("launch", 2), ("launch", 3), ("read", 1), ("read", 2), ("read", 3), ("wait", 1))
+# Behind the answers to other verbs stand longer deadlines.
+_HANGING_CALLS = (("read read", 1), ("read read", 2), ("wait read", 1))
 _POINTS = (
     ("run.leased", 1), ("load.staged", 1), ("load.staged", 2), ("load.announced", 1), ("load.announced", 2),
     ("table.committing", 1), ("table.committing", 2), ("table.committed", 1), ("load.committed", 1),
     ("load.committed", 2), ("run.delivered", 1), ("load.promoted", 1), ("recover.begun", 1), ("recover.swept", 1),
 )  # fmt: skip
+HANGING = frozenset(where for where, _ in _HANGING_CALLS)
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -197,7 +200,10 @@ def _fault(choose: random.Random, streams: int) -> Fault:
         return Fault(
             where, number, kind if kind in (CallFault.DEATH_AFTER, CallFault.PAUSED) else CallFault.DEATH_BEFORE
         )
+    calls: tuple[tuple[str, int], ...]
     [calls] = choose.choices((_TABLE_CALLS, _STORE_CALLS, _STORAGE_CALLS, _LAUNCHER_CALLS), (3, 3, 1, 1))
+    if kind is CallFault.HUNG and calls is _LAUNCHER_CALLS:
+        calls = _HANGING_CALLS
     where, number = choose.choice(calls)
     of_table = f" shop.{choose.choice(STREAM_NAMES[:streams])}" if calls is _TABLE_CALLS else ""
     return Fault(where + of_table, number, kind)

@@ -63,7 +63,8 @@ def _sorted_rows(rows: pa.Table) -> Rows:
 
 
 class SimulatedFolders:
-    """Folder tables. Nobody maintains them."""
+    """Folder tables. Nobody can maintain them: they keep each entry of their log and each file, as plain Parquet does,
+    and nothing compacts or expires them (`tables/parquet/care.py`)."""
 
     format = FOLDER_FORMAT
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -29,13 +30,15 @@ from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, SimulatedDeath, with_faults
-from tests.simulation.schedule import STREAM_NAMES, Fault
+from tests.simulation.schedule import HANGING, STREAM_NAMES, Fault
 from tests.simulation.scripted_source import KEYS, ScriptedLauncher, SourceContent, positions_in
 from tests.simulation.tables import Rows, SimulatedFolders, SimulatedTables
 
 CONNECTION = "shop"
 LEASE_SECONDS = 60
+_HANGS_SECONDS = 0.1
 _CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -126,7 +129,7 @@ class World:
         points.arm(calls.reach)
         try:
             with self._engine(calls) as engine:
-                return RunResult(sync_connection(engine, self._connection(), request), None)
+                return RunResult(sync_connection(engine, self._connection(), request, _options(faults)), None)
         except ProtoError as error:
             return RunResult(None, error)
         except SimulatedDeath:
@@ -264,7 +267,8 @@ class World:
         )
 
     def _sync_meanwhile(self, paused: CallFaults) -> None:
-        """While a run is paused, its lease runs out, others maintain the tables, and another run works."""
+        """While a run is paused, or a call of it hangs, its lease runs out, others maintain the tables, and another run
+        works."""
         self.wait_for_lease()
         self.maintain_tables()
         self.sync()
@@ -276,6 +280,13 @@ class World:
     @property
     def _first_table(self) -> TableName:
         return TableName(CONNECTION, self.streams[0])
+
+
+def _options(faults: Sequence[Fault]) -> RunOptions | None:
+    """Where a connector hangs, a run does not wait for hours."""
+    if not any(fault.kind is CallFault.HUNG and fault.where in HANGING for fault in faults):
+        return None
+    return RunOptions(threading.Event(), timeouts=Timeouts(*[_HANGS_SECONDS] * len(Timeouts._fields)))
 
 
 class _SimulatedEngine(Engine):
