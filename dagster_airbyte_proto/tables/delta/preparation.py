@@ -8,12 +8,13 @@ but those that readers have.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dagster_airbyte_proto.errors import InternalError, TableError
+from dagster_airbyte_proto.errors import CommitUnknown, InternalError, TableError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, table_fit
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision, IcebergSchema, evolution_decision
 from dagster_airbyte_proto.schema.replacement import ReplacedTable, replacement_schema
 from dagster_airbyte_proto.tables.delta.actions import (
+    TableMetadata,
     metadata_with_columns,
     metadata_with_proposed_columns,
     metadata_with_published_columns,
@@ -21,6 +22,8 @@ from dagster_airbyte_proto.tables.delta.actions import (
     widened_columns,
 )
 from dagster_airbyte_proto.tables.delta.jvm import DeltaSnapshot
+
+_FORGETS_LOADS = "delta.setTransactionRetentionDuration"
 
 WidenedColumns = Sequence[tuple[tuple[str, ...], str]]
 
@@ -92,6 +95,13 @@ def _preparation(doing: str, decision: EvolutionDecision, spec: TableSpec, wante
 def check_no_branch(doing: str, branch: str | None) -> None:
     if branch is not None:
         raise InternalError(doing, f"there are no branches in Delta, and so no {branch}")
+
+
+def check_remembers_loads(doing: str, metadata: TableMetadata, part: StagedRows) -> None:
+    """Raises CommitUnknown for a table that forgets loads: it says nothing of a load that its log lacks it."""
+    if part.files and (after := metadata.configuration.get(_FORGETS_LOADS)):
+        found = f"its log lacks the load, but forgets loads after {after} ({_FORGETS_LOADS})"
+        raise CommitUnknown(doing, found, stream=str(part.stream))
 
 
 def with_published_columns(doing: str, snapshot: DeltaSnapshot, part: StagedRows) -> DeltaSnapshot:

@@ -53,6 +53,7 @@ from dagster_airbyte_proto.tables.delta.partitions import check_delta_partitioni
 from dagster_airbyte_proto.tables.delta.preparation import (
     DeltaPreparation,
     check_no_branch,
+    check_remembers_loads,
     next_preparation,
     with_published_columns,
 )
@@ -163,7 +164,9 @@ class DeltaTables:
             if snapshot.version < 0:
                 raise TableError(doing, "there is no such table", stream=stream)
             check_table_id(doing, snapshot.metadata.id, part)
-            return self._landed(snapshot, load_id, part)
+            if (landed := self._landed(snapshot, load_id, part)) is None:
+                check_remembers_loads(doing, snapshot.metadata, part)
+            return landed
 
     def witness(self, name: TableName, connection: str) -> Witness | None:
         with self.translated_errors(f"reading the log of table {self._sql_name(name)}"):

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.errors import SchemaRefused, TableError
+from dagster_airbyte_proto.errors import CommitUnknown, SchemaRefused, TableError
 from dagster_airbyte_proto.loads.load import BranchPosition, FileContent, StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
@@ -339,6 +339,20 @@ def test_a_log_whose_files_cannot_be_read_is_an_error_of_that_table_and_no_unkno
     for read in (lambda: tables.witness(target.name, "shop"), lambda: tables.freshness(target.name)):
         with pytest.raises(TableError, match="open_input_stream"):
             read()
+
+
+def test_a_table_that_forgets_loads_does_not_say_that_one_has_not_landed(
+    spark: SparkSession, delta: DeltaTables
+) -> None:
+    target = delta.prepare(TableSpec(table_name(), SCHEMA))
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+    delta.commit("l1", load)
+    assert delta.find_load("another", load) is None
+    forgets = "'delta.setTransactionRetentionDuration' = 'interval 1 hours'"
+    query(spark, f"alter table {target.qualified} set tblproperties ({forgets})")
+    assert delta.find_load("l1", load) is not None
+    with pytest.raises(CommitUnknown, match="forgets loads after interval 1 hours"):
+        delta.find_load("another", load)
 
 
 class _OvertakenSession:

@@ -39,7 +39,7 @@ from dagster_airbyte_proto.tables.delta.history import (
 )
 from dagster_airbyte_proto.tables.delta.jobs import CommitLabels
 from dagster_airbyte_proto.tables.delta.partitions import check_delta_partitioning, partitioned_by
-from dagster_airbyte_proto.tables.delta.preparation import check_no_branch
+from dagster_airbyte_proto.tables.delta.preparation import check_no_branch, check_remembers_loads
 from dagster_airbyte_proto.tables.delta.warehouse import (
     NOT_BY_COLUMN_ID,
     by_folder,
@@ -154,7 +154,9 @@ class RemoteDeltaTables:
         with self._table_errors(doing, str(part.stream)):
             log = self._read(doing, part.table)
             check_table_id(doing, log.metadata.id, part)
-            return self._landed(log, load_id, part)
+            if (landed := self._landed(log, load_id, part)) is None:
+                check_remembers_loads(doing, log.metadata, part)
+            return landed
 
     def witness(self, name: TableName, connection: str) -> Witness | None:
         with self._table_errors(f"reading the log of table {self._sql_name(name)}"):
