@@ -2,7 +2,11 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -182,6 +186,53 @@ class TestLocks:
         write_wheel(wheels, "library", "", version="2.0")
         assert PypiLauncher("source==1.0", cache=tmp_path / "elsewhere").identity() == first
         assert lock.read_text().count("--hash=sha256:") == 2
+
+
+@pytest.fixture
+def hashless_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An index on a server of its own that says nothing of its files but their names. Returns its folder."""
+    folder = tmp_path / "simple"
+    for name, requires in (("source", "library"), ("library", "")):
+        (folder / name).mkdir(parents=True)
+        write_wheel(folder / name, name, "source = source:run" if requires else "", requires=requires)
+        links = (f'<a href="{each.name}">{each.name}</a>' for each in (folder / name).glob("*.whl"))
+        (folder / name / "index.html").write_text("".join(links))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        for name in [each for each in os.environ if each.startswith(("UV_", "PIP_"))]:
+            monkeypatch.delenv(name)
+        url = f"http://127.0.0.1:{server.server_port}/simple"
+        monkeypatch.setenv("UV_DEFAULT_INDEX", url)
+        monkeypatch.setenv("PIP_INDEX_URL", url)
+        yield folder
+        server.shutdown()
+
+
+@pytest.mark.everyday("uv")
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_the_files_of_an_index_without_hashes_have_hashes_in_the_lock(
+    installer: str, tmp_path: Path, hashless_index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The installers hash what they download."""
+    if installer == "pip":
+        monkeypatch.setattr(environments, "find_uv", lambda: None)
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    told: list[str] = []
+    options = LaunchOptions(on_notice=told.append)
+    PypiLauncher("source==1.0", cache=tmp_path / "cache", options=options).identity()
+    (lock,) = (tmp_path / "cache").glob("*.requirements.txt")
+    assert lock.read_text().count("--hash=sha256:") == 2
+    assert not any("no hashes" in each for each in told)
+    (tmp_path / "elsewhere").mkdir()
+    lock.rename(tmp_path / "elsewhere" / lock.name)
+    write_wheel(hashless_index / "library", "library", "stranger = library:run")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "another uv"))
+    assert (
+        "hash" in _refusal(PypiLauncher("source==1.0", cache=tmp_path / "elsewhere")).partition("It must be")[0].lower()
+    )
+    assert _builds(tmp_path / "elsewhere") == []
 
 
 class TestPrograms:
