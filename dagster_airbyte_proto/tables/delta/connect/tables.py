@@ -209,9 +209,11 @@ class RemoteDeltaTables:
     def _landed(self, log: DeltaLog, load_id: str, part: StagedRows) -> CommittedRows | None:
         if load_id not in log.loads:
             return None
-        commit = self._commit_of(log, load_id, part.table)
-        version = str(commit.version if commit else log.loads[load_id])
-        return CommittedRows(part.stream, version, True, table_rows=self._rows(part.table, log.version))
+        # It is in the table: an error while its rows are counted is no refusal.
+        with outcome_unknown(f"reading load {load_id} in table {self._sql_name(part.table)}", str(part.stream)):
+            commit = self._commit_of(log, load_id, part.table)
+            version = str(commit.version if commit else log.loads[load_id])
+            return CommittedRows(part.stream, version, True, table_rows=self._rows(part.table, log.version))
 
     def _commit_of(self, log: DeltaLog, load_id: str, name: TableName) -> Commit | None:
         """Returns the commit of a load; None where the log has only a checkpoint of it.
@@ -252,13 +254,14 @@ class RemoteDeltaTables:
             if refusal is not None and failure_of(refusal) is not Failure.CONFLICT:
                 raise refusal
             return None
-        commit = self._commit_of(now, load_id, part.table)
-        # Another writer may have landed the load meanwhile. Then Delta skips the write, or refuses it.
-        if commit is None or commit.user_metadata.get(_ATTEMPT) != attempt:
-            return self._landed(now, load_id, part)
-        removed = commit.row_counts[1] if part.write in REPLACING and not replaces_all else replaced
-        rows = self._rows(part.table, now.version)
-        return CommittedRows(part.stream, str(commit.version), False, removed, rows)
+        with outcome_unknown(doing, stream):
+            commit = self._commit_of(now, load_id, part.table)
+            # Another writer may have landed the load meanwhile. Then Delta skips the write, or refuses it.
+            if commit is None or commit.user_metadata.get(_ATTEMPT) != attempt:
+                return self._landed(now, load_id, part)
+            removed = commit.row_counts[1] if part.write in REPLACING and not replaces_all else replaced
+            rows = self._rows(part.table, now.version)
+            return CommittedRows(part.stream, str(commit.version), False, removed, rows)
 
     def _user_metadata(self, log: DeltaLog, load_id: str, part: StagedRows) -> dict[str, str]:
         found = {LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}

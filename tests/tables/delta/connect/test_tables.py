@@ -1,8 +1,13 @@
 """The conformance of Delta tables on a real Connect server, and what sessions with and without a JVM share."""
 
-import pytest
+from typing import Any
 
-from dagster_airbyte_proto.errors import ConfigError, TableError
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto import points
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.tables.delta.connect.tables import RemoteDeltaTables
@@ -37,6 +42,40 @@ def bench(connect: Connect, settings: SparkSettings) -> Bench:
 
 class TestTables(TableWriterConformance, WitnessConformance, SlicedTableConformance):
     """Loads that append, upsert and replace rows, and slices."""
+
+
+class _SessionThatStopsReading:
+    """A session that reads no table once something was committed."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session, self._has_committed = session, False
+
+    def reach(self, point: str) -> None:
+        self._has_committed = self._has_committed or point == "table.committed"
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "read" and self._has_committed:
+            raise PySparkException("the server went down")
+        return getattr(self._session, name)
+
+
+def test_an_error_while_the_rows_of_a_landed_load_are_counted_is_no_refusal(
+    bench: Bench, connect: Connect, settings: SparkSettings
+) -> None:
+    target = bench.writer.prepare(TableSpec(table_name(), SCHEMA))
+    load, session = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]), _SessionThatStopsReading(connect())
+    tables = RemoteDeltaTables(session, settings)  # type: ignore[arg-type]  # a stand-in
+    points.arm(session.reach)
+    try:
+        with pytest.raises(CommitUnknown, match="the server went down"):
+            tables.commit("l1", load)
+        with pytest.raises(CommitUnknown, match="the server went down"):
+            tables.commit("l1", load)
+    finally:
+        points.arm(None)
+    assert bench.other.find_load("l1", load) is not None
+    assert bench.other.commit("l1", load).was_there
+    assert names(bench.read(target)) == [(1, "a")]
 
 
 def test_what_needs_a_jvm_is_refused(bench: Bench) -> None:
