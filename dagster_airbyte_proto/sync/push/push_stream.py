@@ -11,7 +11,6 @@ from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.encoding.arrow_frames import stream_columns
 from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.errors import (
-    Cancelled,
     CommitUnknown,
     InternalError,
     ProtoError,
@@ -39,7 +38,7 @@ from dagster_airbyte_proto.sync.push.delivered_table import fold, remember_sent,
 from dagster_airbyte_proto.sync.push.plan.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin, samples_of
 from dagster_airbyte_proto.sync.push.push_context import PushContext
-from dagster_airbyte_proto.sync.push.report import PushedField, PushedStreamReport
+from dagster_airbyte_proto.sync.push.report import PushedField, PushedStreamReport, status_of
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.push.unfinished_plans import (
     check_destination,
@@ -49,7 +48,12 @@ from dagster_airbyte_proto.sync.push.unfinished_plans import (
     reset_command,
     would_double,
 )
-from dagster_airbyte_proto.sync.push.unknown_rows import check_decided, take_landed, warn_of_unfinished
+from dagster_airbyte_proto.sync.push.unknown_rows import (
+    check_decided,
+    how_to_decide,
+    take_landed,
+    warn_of_unfinished,
+)
 from dagster_airbyte_proto.sync.report import SyncStatus
 
 
@@ -176,7 +180,10 @@ def _deliver_and_fold(
     texts = [context.delivery.destination.mask.text(str(each)) for each in (error, unfolded) if each is not None]
     if isinstance(error, TooManyRejected) and (unfolded or not _give_up(context, delivery, position, origin)):
         texts.append(_goes_on_as_planned(plan, origin))
+    status = status_of((error, unfolded), delivery.undecided)
     error = error or unfolded
+    if delivery.undecided:
+        texts.append(how_to_decide(delivery))
     if delivery.is_complete and error is None:
         _drop_files(context, plan)
         if plan.keeps_snapshot:
@@ -188,7 +195,7 @@ def _deliver_and_fold(
     unnamed = min(attempts.unnamed, proved)
     return msgspec.structs.replace(
         _report_of_plan(plan, options, origin.delivered.qualified if origin.delivered else None),
-        status=_status(error),
+        status=status,
         sent=sent - start,
         acknowledged=proved - unnamed,
         rejected=rejected + unnamed,
@@ -196,7 +203,8 @@ def _deliver_and_fold(
         unknown=sent - delivery.acknowledged,
         resumed=start,
         error="\n".join(texts) or None,
-        retryable=error is not None and error.retryable,
+        # A retry would be refused until a person has decided.
+        retryable=error is not None and error.retryable and not delivery.undecided,
         rejections=attempts.unproved_reasons + Counter(reasons),
     )
 
@@ -290,7 +298,7 @@ def _report_of_unread_store(
     """The report where the store does not say how far the destination came: the next push reads it."""
     return msgspec.structs.replace(
         _report_of_plan(plan, options, None),
-        status=SyncStatus.FAILED,
+        status=status_of((error,), sent if plan.mode not in IDEMPOTENT else 0),
         sent=sent,
         unknown=sent,
         error=context.delivery.destination.mask.text(str(error)),
@@ -336,12 +344,6 @@ def _keep_snapshot(context: PushContext, plan: SealedPlan) -> None:
     except TableError as error:
         # Somebody's table, which we may only read: once its snapshots expire, all rows are compared.
         context.log.write("NOTE", str(error))
-
-
-def _status(error: ProtoError | None) -> SyncStatus:
-    if error is None:
-        return SyncStatus.COMPLETE
-    return SyncStatus.CANCELLED if isinstance(error, Cancelled) else SyncStatus.FAILED
 
 
 def _only_planned(context: PushContext, plan: SealedPlan, options: PushOptions) -> PushedStreamReport:

@@ -1,10 +1,11 @@
 """The report of a finished push. Names and values of its JSON are fixed: other people's programs read them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.errors import Cancelled, CommitUnknown, ProtoError
 from dagster_airbyte_proto.loads.push import PlannedCounts
 from dagster_airbyte_proto.sync.report import SyncStatus
 
@@ -22,7 +23,10 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
     - `sent` are the rows of the plan that this run took to their end, or tried to.
     - `rejected` rows were refused, by us before they were sent or by the destination. `unnamed` of them the destination
       only counted: nobody knows which they are.
-    - `unknown` rows were sent and not acknowledged. `resumed` of the plan were acknowledged by runs before.
+    - `unknown` rows were sent and not acknowledged. Where a person has to decide on them (`append`, `insert`), the
+      status is unknown too; in the other modes the next push sends them again, and they are there once. It is also
+      unknown where nobody can tell yet whether the delivered table has what is acknowledged: the next push finds out.
+    - `resumed` rows of the plan were acknowledged by runs before.
     - `cursor` is the greatest value of the cursor column up to which rows were planned. `fields` are those that the
       destination gets.
     - `metrics` are those that connectors sent of the stream, as in the report of a sync: of a `destination`, of a
@@ -47,6 +51,16 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
     cursor: str | None = None
     fields: Mapping[str, PushedField] = {}
     metrics: Mapping[str, Mapping[str, float]] = {}
+
+
+def status_of(errors: Collection[ProtoError | None], undecided: int) -> SyncStatus:
+    """The status of a stream whose push ended with these errors, and leaves so many rows for a person to decide on."""
+    found = [error for error in errors if error is not None]
+    if undecided or any(isinstance(error, CommitUnknown) for error in found):
+        return SyncStatus.UNKNOWN
+    if not found:
+        return SyncStatus.COMPLETE
+    return SyncStatus.CANCELLED if isinstance(found[0], Cancelled) else SyncStatus.FAILED
 
 
 class PushReport(msgspec.Struct, frozen=True, kw_only=True):

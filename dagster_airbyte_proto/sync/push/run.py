@@ -16,7 +16,7 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import Connection, PushOptions
 from dagster_airbyte_proto.connection.stream_names import streams_named
-from dagster_airbyte_proto.errors import Cancelled, ConfigError, InternalError, ProtoError, StateConflict
+from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateConflict
 from dagster_airbyte_proto.loads.push import PushPosition
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
@@ -32,7 +32,7 @@ from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.old_history import prune_old_history
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destination, PushContext, PushRequest
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
+from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport, status_of
 from dagster_airbyte_proto.sync.push.unknown_rows import rows_left_unknown
 from dagster_airbyte_proto.sync.push.written_batches import remove_dead_batches
 from dagster_airbyte_proto.sync.report import SyncStatus, overall_status
@@ -272,12 +272,12 @@ def _pushed(
         # Those of an earlier run are there or not, whatever became of this one.
         unknown = rows_left_unknown(context, stream)
         return PushedStreamReport(
-            status=SyncStatus.CANCELLED if isinstance(error, Cancelled) else SyncStatus.FAILED,
+            status=status_of((error,), unknown),
             origin=origin,
             sent=unknown,
             unknown=unknown,
             error=text,
-            retryable=error.retryable,
+            retryable=error.retryable and not unknown,
         )
 
 

@@ -40,16 +40,33 @@ def unknown_rows(delivery: Delivery, storage: Storage, limit: int) -> list[Unkno
 def check_decided(context: PushContext, delivery: Delivery) -> None:
     """Raises ConfigError where rows may be at the destination, and nobody has said what is to become of them."""
     if delivery.undecided and not context.request.decides_unknown:
-        name = delivery.plan.connection
         raise ConfigError(
-            f"going on with the push of connection {name}",
-            f"{delivery.undecided:,} rows were sent and not acknowledged, and in mode {delivery.plan.mode} a row that"
-            " is sent twice may be there twice",
-            remedy=f"Look at the destination: `airbyte-proto push unknown {name}` lists these rows. `--retry-unknown`"
-            f" sends them again; `--unknown-landed N/{delivery.undecided}` those after the first N, which are there."
-            f"{_of_partition(delivery)}",
+            f"going on with the push of connection {delivery.plan.connection}",
+            _undecided(delivery),
+            remedy=_ways_out(delivery),
             stream=str(delivery.plan.stream),
         )
+
+
+def how_to_decide(delivery: Delivery) -> str:
+    """Says that a person has to decide on rows of a push, and how."""
+    return f"{_undecided(delivery)}. {_ways_out(delivery)}"
+
+
+def _undecided(delivery: Delivery) -> str:
+    return (
+        f"{delivery.undecided:,} rows were sent and not acknowledged, and in mode {delivery.plan.mode} a row that is"
+        " sent twice may be there twice"
+    )
+
+
+def _ways_out(delivery: Delivery) -> str:
+    name = delivery.plan.connection
+    return (
+        f"Look at the destination: `airbyte-proto push unknown {name}` lists these rows. `--retry-unknown` sends them"
+        f" again; `--unknown-landed N/{delivery.undecided}` those after the first N, which are there."
+        f"{_of_partition(delivery)}"
+    )
 
 
 def take_landed(context: PushContext, delivery: Delivery, encoder: StreamEncoder) -> Delivery:

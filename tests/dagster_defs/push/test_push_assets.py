@@ -179,6 +179,21 @@ def test_a_push_that_fails_fails_the_step_with_its_error(
     assert "it cannot go on" in str(failure.step_failure_data.user_failure_data)
 
 
+def test_a_push_on_whose_rows_a_person_has_to_decide_is_unknown_and_not_tried_again(
+    table: PushedTable, dagster_instance: dg.DagsterInstance
+) -> None:
+    table.push["mode"] = "append"
+    table.config |= {"fails": "transient_error", "echo": "never", "shows_catalog": True}
+    connection = Connection.from_file(table.connection_file())
+    assets = build_push_assets(connection, retry_policy=dg.RetryPolicy(max_retries=1))
+    assert not _run(table, assets, dagster_instance, may_fail=True).success
+    [record] = dagster_instance.fetch_observations(dg.AssetKey(["crm", "contacts"]), limit=5).records
+    assert record.asset_observation is not None
+    assert record.asset_observation.metadata["airbyte_proto/status"].value == "unknown"
+    assert "--retry-unknown" in (record.asset_observation.description or "")
+    assert [message["type"] for message in table.messages()].count("CONFIGURED_STREAM") == 1
+
+
 def test_a_connection_without_a_push_has_no_such_assets(table: PushedTable) -> None:
     path = table.connection_file()
     written = yaml.safe_load(path.read_text())

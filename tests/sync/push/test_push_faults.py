@@ -109,7 +109,9 @@ def test_a_stream_that_fails_leaves_the_others_alone(
     assert table.faults.fired
     contacts, vendors = report.streams["contacts"], report.streams["vendors"]
     assert (vendors.status, vendors.acknowledged, vendors.error) == ("complete", 12, None)
-    assert (report.status, contacts.status) == ("partial", "failed")
+    # The delivered table may have the rows, or not: the next push finds out.
+    is_unknown = call.startswith("commit") and fault is CallFault.AFTER
+    assert (report.status, contacts.status) == (("unknown", "unknown") if is_unknown else ("partial", "failed"))
     assert contacts.error
     assert contacts.sent == contacts.acknowledged + contacts.rejected + contacts.unknown
     assert contacts.sent >= len(table.received("contacts"))

@@ -83,7 +83,7 @@ def test_unknown_rows_are_kept_and_reported_and_wait_for_a_person(
         if unknown:
             told += 1
             refused = table.contacts()
-            assert (refused.status, refused.sent, refused.unknown) == ("failed", len(unknown), len(unknown)), where
+            assert (refused.status, refused.sent, refused.unknown) == ("unknown", len(unknown), len(unknown)), where
             assert f"{len(unknown)} rows were sent and not acknowledged" in (refused.error or ""), where
             assert len(table.received()) == at_death, where
             assert table.unknown_ids() == unknown, where
@@ -117,7 +117,9 @@ def _interrupted(folder: Path) -> PushedTable:
     score = {3: float("nan"), 6: float("nan")}
     table.fill([person(number, score=score.get(number, 1.0)) for number in range(20)])
     table.config |= {"dies_after": 6, "once": str(folder / "once")}
-    assert table.contacts().status == "failed"
+    report = table.contacts()
+    assert (report.status, report.retryable) == ("unknown", False)
+    assert f"`--unknown-landed N/{report.unknown}`" in (report.error or "")
     # How many batches were on their way is a matter of time.
     assert table.unknown_ids()[:5] == [5, 6, 7, 8, 9]
     assert [row["id"] for row in table.received()] == [0, 1, 2, 4, 5]
@@ -150,7 +152,7 @@ def test_the_word_of_a_person_is_about_the_rows_that_they_have_seen(quick_folder
     assert table.unknown_ids() == unknown
     table.faults = CallFaults({("begin_delivery", 1): CallFault.BEFORE})
     word = LandedRows(2, len(unknown))
-    assert table.contacts(unknown_landed=word).status == "failed"
+    assert table.contacts(unknown_landed=word).status == "unknown"
     table.faults = None
     # The same command again says nothing of the rows that are left.
     again = table.contacts(unknown_landed=word)
@@ -197,7 +199,7 @@ def test_rows_on_which_our_own_code_fails_are_accounted_for(
     with monkeypatch.context() as patched:
         patched.setattr(StreamEncoder, "pieces", pieces)
         report = table.contacts()
-    assert (report.status, report.sent) == ("failed", report.acknowledged + report.unknown)
+    assert (report.status, report.sent) == ("unknown", report.acknowledged + report.unknown)
     assert report.sent >= 10
     assert "may be there: the next push asks what to do" in (report.error or "")
     assert table.contacts(unknown_landed=LandedRows(0, report.unknown)).status == "complete"
