@@ -104,8 +104,8 @@ class Connection(StrictModel):
     A connection with a `push` sends rows of tables to its connector, which is a destination; any other reads its
     connector, into tables or to the destination that `to` names. `batch`, `rate`, `acknowledge`, `checkpoint_rows`,
     `on_error` and `catalog` say how rows are sent to a destination.
-    `acknowledge: exit` is for destinations that never send a state back, `checkpoint_rows` for those that prove only at
-    their end: each process gets so many rows. `catalog: none` says that there are no objects to query for.
+    `acknowledge: exit` is for destinations that send no state back, or count wrongly, `checkpoint_rows` for those that
+    prove only at their end: each process gets so many rows. `catalog: none` says that there are no objects.
 
     `streams` is None if the user chose none: then every stream is synced as the catalog offers it. Relative paths in a
     file start at the file's folder; in a connection made from a dict, at the working directory. `hash_key` is the

@@ -108,9 +108,10 @@ class SentPosition(NamedTuple):
 class Echo(NamedTuple):
     """A state that a destination sent back.
 
-    `position` is None for a state that is none of ours. `records` and `rejected` are the numbers of records since the
-    state before that the destination says it has read, and did not take; None if it does not say. `kept` are the values
-    that it keeps as of then, by their scopes, and `is_end` says that its run came to a good end.
+    `position` is None for a state that is none of ours, as each one `is_global` that covers all streams: we send a
+    state for each stream. `records` and `rejected` are the numbers of records since the state before that the
+    destination says it has read, and did not take; None if it does not say. `kept` are the values that it keeps as of
+    then, by their scopes, and `is_end` says that its run came to a good end.
     """
 
     position: SentPosition | None
@@ -118,6 +119,7 @@ class Echo(NamedTuple):
     rejected: float | None = None
     kept: Mapping[str, Mapping[str, str]] = {}
     is_end: bool = False
+    is_global: bool = False
 
 
 class RejectedRecord(NamedTuple):

@@ -5,10 +5,11 @@ It writes records to a file, a line each, and puts them there before it sends th
 The config says how:
 
 - `path`: the file. `echo`: `each` state at once, `end`: the last one at the end, `never`.
-- `form`: `envelope`, `bare`, `twice` or `stranger`, as destinations of Airbyte send states back.
+- `form`: `envelope`, `bare`, `twice`, `stranger` or `global`, as destinations of Airbyte send states back.
 - `dies_after`, `hangs_after`, `closes_after`: so many records; once only where `once` names a file that it then makes.
 - `lags`: it takes so many seconds for each record.
-- `miscounts`: the `destinationStats` of each state say that one record was read.
+- `miscounts`: the `destinationStats` of each state say that so many records were read.
+- `loses`: it neither writes nor counts records whose field `bad` is true, and counts all others.
 - `rejects`: records whose field `bad` is true are counted in `destinationStats` and not written.
 - `shows_catalog`: the file gets the configured stream of each process as a message.
 - `operations`: the catalog that it answers `discover` with. Without them it knows no such command.
@@ -79,7 +80,7 @@ class _Destination:
         self._config, self._is_singer, self._generation = config, is_singer, generation
         self._waiting: list[str] = []
         self._states: list[Any] = []
-        self._records = self._rejected = 0
+        self._records = self._rejected = self._counted = 0
         self._stream = ""
 
     def run(self, lines: TextIO) -> None:
@@ -130,6 +131,9 @@ class _Destination:
         if self._config.get("rejects") and row.get("bad"):
             self._rejected += 1
             return
+        if self._config.get("loses") and row.get("bad"):
+            return
+        self._counted += 1
         self._wait({"stream": record["stream"], "row": row}, message)
 
     def _wait(self, line: dict[str, Any], message: dict[str, Any]) -> None:
@@ -172,7 +176,10 @@ class _Destination:
             _say(state)
             return
         if self._config.get("miscounts"):
-            state = {**state, "destinationStats": {"recordCount": 1.0}}
+            state = {**state, "destinationStats": {"recordCount": float(self._config["miscounts"])}}
+        if self._config.get("loses"):
+            state = {**state, "destinationStats": {"recordCount": float(self._counted)}}
+            self._counted = 0
         if self._rejected:
             state = {**state, "destinationStats": {"rejectedRecordCount": float(self._rejected)}}
             self._rejected = 0
@@ -180,6 +187,8 @@ class _Destination:
             stranger = {"plan": "other", "rows": 99}
             stream = {**state["stream"], "stream_state": stranger}
             _say({"type": "STATE", "state": {"type": "STREAM", "stream": stream}})
+        if form == "global":
+            state = {"type": "GLOBAL", "global": {"shared_state": None, "stream_states": [state["stream"]]}}
         for _ in range(2 if form == "twice" else 1):
             _say(
                 {k: v for k, v in state.items() if k != "id"}

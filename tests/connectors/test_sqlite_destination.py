@@ -3,7 +3,6 @@ has."""
 
 import json
 import sqlite3
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage, ensure_environment
-from dagster_airbyte_proto.protocols.airbyte.destination import AirbyteDestination
-from dagster_airbyte_proto.protocols.destination import Echo
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.push.push_context import LandedRows
 from tests.dagster_defs.support.folder_shop import FolderIOManager
 from tests.sync.push.pushed_table import PushedTable, Row
 
@@ -214,26 +212,15 @@ def test_a_config_that_it_rewrites_is_kept(destination: OpenDestination) -> None
     assert kept.config["rotate"] == 3
 
 
-def test_global_states_come_back_when_the_rows_of_all_streams_are_in(command: list[str], tmp_path: Path) -> None:
-    streams: list[Row] = [
-        {"name": name, "json_schema": {}, "supported_sync_modes": ["full_refresh"]} for name in ("a", "b")
-    ]
-    configured = {"sync_mode": "full_refresh", "destination_sync_mode": "append", "generation_id": 1}
-    catalog = {"streams": [{"stream": stream, **configured} for stream in streams]}
-    (tmp_path / "catalog.json").write_text(json.dumps(catalog))
-    (tmp_path / "config.json").write_text(json.dumps({"path": str(tmp_path / "out.sqlite"), "requires": ["id"]}))
-    records = [
-        {"stream": name, "emitted_at": 1, "data": {"id": key}} for name, key in (("a", 1), ("b", 2), ("b", None))
-    ]
-    state = {"type": "GLOBAL", "global": {"shared_state": {"lsn": 7}, "stream_states": []}}
-    lines = [*({"type": "RECORD", "record": record} for record in records), {"type": "STATE", "state": state}]
-    written = subprocess.run(
-        [*command, "write", "--config", "config.json", "--catalog", "catalog.json"],
-        input="".join(f"{json.dumps(line)}\n" for line in lines).encode(),
-        capture_output=True,
-        check=True,
-        cwd=tmp_path,
-    )
-    echoes = [line for line in written.stdout.splitlines() if b'"STATE"' in line]
-    assert json.loads(echoes[0])["state"]["global"]["shared_state"] == {"lsn": 7}
-    assert AirbyteDestination().reply(echoes[0]) == Echo(None, 2.0, 1.0)
+@pytest.mark.parametrize("is_bare", [False, True])
+@pytest.mark.everyday("False")
+def test_a_state_of_all_streams_is_none_of_ours(destination: OpenDestination, *, is_bare: bool) -> None:
+    table = destination("append", of_all=True, bare=is_bare)
+    report = table.run()
+    contacts = report.streams["contacts"]
+    assert (contacts.status, contacts.acknowledged, contacts.unknown) == ("unknown", 0, 20)
+    assert "acknowledged 0 of 20 rows: 4 states came back that were never sent, 4 of them GLOBAL" in str(contacts.error)
+    assert any("they prove no row" in warning for warning in report.warnings)
+    table.options["acknowledge"] = "exit"
+    assert table.contacts(unknown_landed=LandedRows(20, 20)).status == "complete"
+    assert _held(table) == _people(20)

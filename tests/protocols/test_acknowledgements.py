@@ -51,7 +51,8 @@ def test_repeats_and_strangers_are_no_progress() -> None:
     assert not acks.received(_echo(99))
     assert not acks.received(_echo(5, "another"))
     assert not acks.received(Echo(None))
-    assert (acks.rows, acks.repeats, acks.strangers) == (5, 1, 3)
+    assert not acks.received(Echo(None, is_global=True))
+    assert (acks.rows, acks.repeats, acks.strangers, acks.globals) == (5, 1, 4, 1)
 
 
 @pytest.mark.parametrize("name", ["airbyte", "singer"])
@@ -81,6 +82,7 @@ def test_a_target_may_print_objects_that_are_no_states(line: str, is_state: bool
     assert found == (Echo(None) if is_state else PlainLine(line.encode()))
 
 
+_GLOBAL = Echo(None, is_global=True)
 _OURS = '{"stream_descriptor":{"name":"people"},"stream_state":{"plan":"p","rows":7}}'
 
 
@@ -88,7 +90,9 @@ _OURS = '{"stream_descriptor":{"name":"people"},"stream_state":{"plan":"p","rows
     ("line", "found"),
     [
         ('{"type":"STREAM","stream":{"stream_descriptor":{"name":"a"}}}', Echo(None)),
-        ('{"type":"GLOBAL","global":{"stream_states":[]},"id":3}', Echo(None)),
+        ('{"type":"GLOBAL","global":{"stream_states":[]},"id":3}', _GLOBAL),
+        (f'{{"type":"STATE","state":{{"type":"GLOBAL","global":{{"stream_states":[{_OURS}]}}}}}}', _GLOBAL),
+        (f'{{"type":"STATE","state":{{"type":"GLOBAL","global":{{}},"stream":{_OURS}}}}}', _GLOBAL),
         ('{"type":"LEGACY","data":{"at":1}}', Echo(None)),
         ('{"type":"STATE","state":{"data":{"at":1}}}', Echo(None)),
         (f'{{"type":"STATE","state":{{"state_type":"STREAM","stream":{_OURS}}}}}', Echo(SentPosition("p", 7))),
@@ -124,11 +128,38 @@ def test_counts_are_taken_once_and_hold_the_rejected_records_or_not() -> None:
         assert [acks.received(echo), acks.received(echo)] == [True, False]
     assert (acks.rejected, acks.miscount) == (3, "")
     acks.sent(20, 5)
-    acks.received(Echo(SentPosition("p", 20), 4.0))
-    assert acks.miscount == "it counted 4 records where 5 were sent"
+    assert acks.received(Echo(SentPosition("p", 20), 20.0))  # Since the start.
+    assert (acks.miscount, acks.shortfall) == ("it counted 20 records where 5 were sent", "")
     acks.sent(25, 5)
     acks.received(Echo(SentPosition("p", 25), 5.0, -5.0))
-    assert acks.rejected == 3
+    assert (acks.rejected, acks.rows) == (3, 25)
+
+
+@pytest.mark.parametrize(("counted", "rejected"), [(1.0, None), (0.0, 0.0), (3.0, 1.0), (4.0, 2.0), (-5.0, None)])
+def test_a_count_that_is_too_small_proves_nothing_and_nothing_after_it_does(
+    counted: float, rejected: float | None
+) -> None:
+    acks = Acknowledgements("p", 0)
+    for rows in (5, 10, 15):
+        acks.sent(rows, 5)
+    assert acks.received(Echo(SentPosition("p", 5), 5.0))
+    short = Echo(SentPosition("p", 10), counted, rejected)
+    assert [acks.received(short), acks.received(short)] == [False, False]
+    assert not acks.received(Echo(SentPosition("p", 15), 5.0, 1.0))
+    assert (acks.rows, acks.rejected, acks.repeats) == (5, 0, 1)
+    assert acks.shortfall == f"it counted {counted:g} records and rejected {int(rejected or 0)}, of 5 that were sent"
+    acks.take_exit(15)
+    assert (acks.rows, acks.rejected) == (15, int(rejected or 0) + 1)
+    assert acks.unsure == [(5, 15)]
+
+
+@pytest.mark.parametrize(("counted", "is_proof"), [(3, True), (7, True), (12, True), (5, True), (2, False)])
+def test_a_count_for_several_states_may_be_one_since_any_of_them(counted: float, is_proof: bool) -> None:
+    acks = Acknowledgements("p", 0)
+    for rows, lines in ((5, 5), (9, 4), (12, 3)):
+        acks.sent(rows, lines)
+    assert acks.received(Echo(SentPosition("p", 12), counted)) is is_proof
+    assert bool(acks.shortfall) is not is_proof
 
 
 @pytest.mark.parametrize("name", ["airbyte", "singer"])

@@ -9,8 +9,8 @@ knows. It is run as a program of its own, `python sqlite_destination.py write --
    there is no such command, as in most destinations.
 
 The config may also ask for what other destinations were seen to do: `echo` states `each` at once, the `last` one or
-`never`; send back a `bare` body; `rotate` a number in the config; `fail` for a stream; `die_after` so many messages,
-once.
+`never`; send back a `bare` body, or a state `of_all` streams; `rotate` a number in the config; `fail` for a stream;
+`die_after` so many messages, once.
 """
 
 import json
@@ -59,6 +59,7 @@ _SPEC = {
         "objects": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}},
         "echo": {"enum": ["each", "last", "never"]},
         "bare": {"type": "boolean"},
+        "of_all": {"type": "boolean"},
         "rotate": {"type": "integer"},
         "fail": {"type": "string"},
         "die_after": {"type": "integer"},
@@ -102,10 +103,10 @@ class SqliteDestination(Destination):  # type: ignore[misc]  # airbyte-cdk is in
                 database.commit()
                 last = message
                 if config.get("echo", "each") == "each":
-                    _send_back(message, tables, is_bare=config.get("bare", False))
+                    _send_back(message, tables, config)
         database.commit()
         if last is not None and config.get("echo") == "last":
-            _send_back(last, tables, is_bare=config.get("bare", False))
+            _send_back(last, tables, config)
 
     def run(self, args: list[str]) -> None:
         if args[0] != "discover":
@@ -162,19 +163,16 @@ class _Table:
         self._database.execute("INSERT INTO _completed VALUES (?, ?)", completed)
 
 
-def _send_back(message: AirbyteMessage, tables: Mapping[str, _Table], *, is_bare: bool) -> None:
-    """Sends a state back with the counts of its stream; a GLOBAL one with those of all. The CDK's own classes have no
-    place for rejected records."""
-    of_one = message.state.stream
-    counted = [each for name, each in tables.items() if of_one is None or of_one.stream_descriptor.name == name]
+def _send_back(message: AirbyteMessage, tables: Mapping[str, _Table], config: Config) -> None:
+    """Sends a state back with the counts of its stream. The CDK's own classes have no place for rejected records."""
+    table = tables[message.state.stream.stream_descriptor.name]
     state = AirbyteMessageSerializer.dump(message)["state"]
-    state["destinationStats"] = {
-        "recordCount": float(sum(each.written for each in counted)),
-        "rejectedRecordCount": float(sum(each.rejected for each in counted)),
-    }
-    for each in counted:
-        each.written = each.rejected = 0
-    _say(state if is_bare else {"type": "STATE", "state": state})
+    if config.get("of_all"):
+        state = {"type": "GLOBAL", "global": {"shared_state": None, "stream_states": [state["stream"]]}}
+    counts = {"recordCount": float(table.written), "rejectedRecordCount": float(table.rejected)}
+    state["destinationStats"] = counts
+    table.written = table.rejected = 0
+    _say(state if config.get("bare") else {"type": "STATE", "state": state})
 
 
 def _rewritten_config(config: Config) -> AirbyteMessage:

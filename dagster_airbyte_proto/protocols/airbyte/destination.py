@@ -1,7 +1,8 @@
 """The destination side of the Airbyte protocol.
 
 1. Destinations were seen to echo a state enveloped or bare, with or without its id and statistics, each at once or the
-   last one at their end, and twice. `reply` reads all of these, and takes no other JSON for a state.
+   last one at their end, and twice. `reply` reads all of these, and takes no other JSON for a state. We send a state
+   for each stream: a GLOBAL one that comes back is none of ours, whatever is in it.
 2. A removed row is its key with `_ab_cdc_deleted_at`, in the mode `append_dedup`.
 3. Destinations that write to objects of a service list them by `discover`: object, mode, the keys by which it finds
    a row, and the schema of its rows. The configured stream then names its object, which here has the stream's name.
@@ -181,7 +182,10 @@ class AirbyteDestination:
         state = message.get("state") if is_enveloped else message
         if not isinstance(state, dict) or not _is_state(state, is_enveloped=is_enveloped):
             return airbyte_messages.event(line)
-        return Echo(_position(state), _count(state, "recordCount"), _count(state, "rejectedRecordCount"))
+        counts = _count(state, "recordCount"), _count(state, "rejectedRecordCount")
+        if _kind(state) == "GLOBAL":
+            return Echo(None, *counts, is_global=True)
+        return Echo(_position(state), *counts)
 
 
 def _sync_modes(spec: SpecEvent) -> list[object]:
@@ -250,11 +254,15 @@ def _descriptor(stream: StreamId) -> Mapping[str, str]:
 def _is_state(state: Mapping[str, Any], *, is_enveloped: bool) -> bool:
     """True for the forms in which states come back. Logs in JSON, and messages of other types, may have members of the
     same names: a bare object of no type is a state only if it is one of ours."""
-    kind = state.get("type", state.get("state_type"))
+    kind = _kind(state)
     members_of_kind = [member for name, member in _STATE_MEMBERS.items() if kind in (None, name)]
     if kind is None and not is_enveloped:
         return _position(state) is not None
     return any(isinstance(state.get(member), dict) for member in members_of_kind)
+
+
+def _kind(state: Mapping[str, Any]) -> object:
+    return state.get("type", state.get("state_type"))
 
 
 def _position(state: Mapping[str, Any]) -> SentPosition | None:

@@ -6,13 +6,13 @@
   drops in silence it would also acknowledge.
 - One thread writes and reads in turn. A destination that does not read holds us up by a full pipe, and nothing is kept
   in memory but the batch and the positions of the states that are out.
-- A position counts when its state came back. The end of a process counts when it also exited with 0.
+- A position counts when its state came back, and not with a count of fewer rows than were sent. The end of a process
+  counts when it also exited with 0.
 - A push that is cancelled asks the process to end, and reads on until it has: some targets then write all that they
   have, and only then send their state.
 """
 
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -27,11 +27,12 @@ from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
 from dagster_airbyte_proto.sync.push.content.kept_scopes import KeptScopes
+from dagster_airbyte_proto.sync.push.content.paced_batches import paced_batches
 from dagster_airbyte_proto.sync.push.content.refused_rows import RefusedRows
 from dagster_airbyte_proto.sync.push.content.rejected_records import RejectedRecords
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
-from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, ReadSize, plan_batches
+from dagster_airbyte_proto.sync.push.plan.plan_rows import plan_batches
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.push.written_batches import WrittenBatches, written_batches
@@ -39,14 +40,15 @@ from dagster_airbyte_proto.sync.state_server.served_values import ServedValues, 
 from dagster_airbyte_proto.transforms.transform import DROPPED
 
 _WAIT_SECONDS = 0.25
-_MANY_ROWS = 100_000
-"""The rows of a batch that goes as Arrow, or that is not acknowledged by itself, unless the connection names a number;
-`batch.bytes` mostly makes them fewer. Each batch is a transaction of the store, which costs as much as a megabyte."""
 _ACKNOWLEDGE_SECONDS = 0.5
 _DRAIN_SECONDS = 8.0
 _LAST_WORDS_SECONDS = 2.0
 _END_SECONDS = 10.0
 _EXIT_REMEDY = "If it never sends states back, set `acknowledge: exit`: then its exit code 0 counts for all."
+_LACKING_REMEDY = (
+    "None of these rows counts as acknowledged. Look at the destination and its log: it drops rows, or counts wrongly."
+    " If you know that it has them, set `acknowledge: exit`: then its exit code 0 counts, and its counts do not."
+)
 # Where a result is part of the protocol, an exit without one is seen of connectors that have lost all rows.
 _SILENT_REMEDY = "It has to send a result of its rows before it ends, with their number. The log has what it said."
 
@@ -71,7 +73,7 @@ class ProcessDelivery:
         self._rejected_records = RejectedRecords(rules, stream.keys)
         self._output = DestinationOutput(context.destination, plan.stream, self._acks, self._rejected_records)
         self._encoder = StreamEncoder(self._protocol, stream, rules)
-        self._noted_at = 0.0
+        self._noted_at, self._trusts_exit = 0.0, context.connection.acknowledge == "exit"
         self._has_ended_well = False
         self._served = ServedValues()
         self._kept = KeptScopes(context, plan)
@@ -96,7 +98,8 @@ class ProcessDelivery:
         """
         self._rejected_before = rejected_before
         context, plan = self._context, self._plan
-        self.sent = self.acknowledged = self._acks.rows = part.start
+        self.sent = self.acknowledged = part.start
+        self._acks.begin(part.start)
         context.store.begin_delivery(context.lease, plan, part.start)
         request = WriteRequest(
             context.destination.config.current,
@@ -127,6 +130,8 @@ class ProcessDelivery:
             self._read_on(running, _DRAIN_SECONDS)  # It is killed before, after the launcher's grace.
             raise
         except ConnectorError as error:
+            if self._lacks_rows and self._output.error is None:
+                raise
             raise self._explained(error, running) from error
         finally:
             running.stop()
@@ -169,7 +174,7 @@ class ProcessDelivery:
 
     def _send(self, running: RunningConnector, part: RowRange) -> None:
         began_at = time.monotonic()
-        for batch in _batches(self._context, self._plan, self._storage, part):
+        for batch in paced_batches(self._context, self._plan, self._storage, part.start, part.end):
             self._wait_for_rate(running, batch.end - part.start, began_at)
             rows, refused = self._encoder.sendable(batch)
             for each in refused:
@@ -255,6 +260,7 @@ class ProcessDelivery:
     def _take_output(self, chunk: bytes) -> None:
         self._output.feed(chunk)
         self._note()
+        self._check_counts()
         self._check_rejected("were rejected here or by the destination")
         if self._has_halted:
             raise ConnectorError("delivering rows to the destination", "it halted")
@@ -306,18 +312,32 @@ class ProcessDelivery:
                 raise ConnectorError("waiting for the destination's end", "it hangs", retryable=True)
         self._output.finish()
         self._take_result()
-        self._check_rejected("were rejected here or by the destination")
+        self._check_counts()
+        self._check_rejected("were rejected here or by the destination", unproved=self._acks.unproved_rejected)
         if self._acks.miscount:
-            # All that counts is what it acknowledged: destinations were seen to count wrongly.
+            # Only a count that is too small proves that rows are missing.
             self._context.destination.warn(
                 f"the destination's counts of {self._plan.stream} differ: {self._acks.miscount}"
             )
         report = running.wait(self._context.options.timeouts.exit_seconds)
         self._has_ended_well = report is not None and (report.ended_cleanly or self._has_proof_of_all)
-        if self._has_ended_well and self._output.error is None and self._context.connection.acknowledge == "exit":
+        if self._has_ended_well and self._output.error is None and self._trusts_exit:
             self._check_took_rows(part)
-            self._acks.rows = part.end
+            self._acks.take_exit(part.end)
         return report
+
+    @property
+    def _lacks_rows(self) -> bool:
+        """True if its counts say that rows are missing, and nothing else can prove them."""
+        return bool(self._acks.shortfall) and not self._trusts_exit
+
+    def _check_counts(self) -> None:
+        if self._lacks_rows:
+            raise ConnectorError(
+                "delivering rows to the destination",
+                f"it sent a state back with too small a count: {self._acks.shortfall}",
+                remedy=_LACKING_REMEDY,
+            )
 
     def _check_took_rows(self, part: RowRange) -> None:
         """Raises ConnectorError for a process that read on its own, and ends as well as one that took the rows."""
@@ -358,40 +378,16 @@ class ProcessDelivery:
             failure.pauses_seconds = self._output.pauses_seconds
             raise failure
         if self.acknowledged < part.end:
-            proved = self.acknowledged - part.start
+            proved = f"acknowledged {self.acknowledged - part.start:,} of {part.end - part.start:,} rows"
             raise ConnectorError(
                 doing,
-                f"it ended well, and acknowledged {proved:,} of {part.end - part.start:,} rows"
-                + (f": {self._acks.miscount}" if self._acks.miscount else ""),
+                ": ".join(filter(None, (f"it ended well, and {proved}", self._acks.miscount, self._output.strangers))),
                 remedy=_SILENT_REMEDY if self._protocol.proves_by_result else _EXIT_REMEDY,
             )
 
     def _check_cancelled(self) -> None:
         if self._context.is_cancelled():
             raise Cancelled("delivering rows to the destination", "it was cancelled")
-
-
-def _batches(context: DeliveryContext, plan: SealedPlan, storage: Storage, part: RowRange) -> Iterator[PlanBatch]:
-    """The batches of a part, cut to the sizes that the connection names. A batch has as many rows as the destination
-    takes in `seconds`, at the pace at which it took the one before."""
-    limits, rate = context.connection.batch, context.connection.rate
-    max_rows = limits.rows
-    protocol = context.destination.protocol
-    if (protocol.takes_batches or protocol.proves_by_result) and "rows" not in limits.model_fields_set:
-        max_rows = _MANY_ROWS
-    if rate is not None:
-        max_rows = min(max_rows, limits.rows)  # What is free to go goes at once.
-        max_rows = max(1, min(max_rows, int(rate.rows_per_second * limits.seconds)))
-    paced_rows = float(max_rows)
-    for batch in plan_batches(plan, storage, part.start, part.end, ReadSize(max_rows, limits.bytes)):
-        row_bytes = max(1, batch.rows.nbytes // batch.rows.num_rows)
-        place = 0
-        while place < batch.rows.num_rows:
-            rows = batch.rows.slice(place, max(1, int(min(max_rows, paced_rows, limits.bytes // row_bytes))))
-            began_at = time.monotonic()
-            yield PlanBatch(batch.start + place, rows, batch.is_removal)
-            place += rows.num_rows
-            paced_rows = rows.num_rows * limits.seconds / max(time.monotonic() - began_at, 1e-6)
 
 
 def _asset(plan: SealedPlan) -> str:

@@ -90,7 +90,8 @@ class ConnectorOutput:
 
 class DestinationOutput:
     """The output of one process of a destination. `result` is its last word on its rows, once it `awaits_result`: they
-    have ended, and a result before that is none of them. `has_records` says that it wrote records itself."""
+    have ended, and a result before that is none of them. `has_records` says that it wrote records itself, `strangers`
+    which states it sent that were never sent to it."""
 
     def __init__(
         self,
@@ -99,12 +100,13 @@ class DestinationOutput:
         acknowledgements: Acknowledgements,
         rejected: RejectedRecords,
     ) -> None:
-        self._destination, self._rejected = destination, rejected
+        self._destination, self._stream, self._rejected = destination, stream, rejected
         self._acknowledgements = acknowledgements
         self._output = ConnectorOutput(destination, destination.protocol.reply, stream)
         self.result: StreamResult | None = None
         self.awaits_result = self.has_records = False
         self._early_results = 0
+        self.strangers = ""
         self.kept: Mapping[str, Mapping[str, str]] = {}
 
     @property
@@ -130,16 +132,17 @@ class DestinationOutput:
         self._take(self._output.feed(chunk))
 
     def finish(self) -> None:
-        """Takes in the last line, if it has no end. Logs what states proved nothing."""
+        """Takes in the last line, if it has no end. Reports what states proved nothing."""
         self._take(self._output.finish())
         acknowledgements, log = self._acknowledgements, self._destination.log
         if acknowledgements.strangers:
-            log.write(
-                "WARN", f"{acknowledgements.strangers:,} states came back that were never sent: they prove no row"
-            )
+            self.strangers = f"{acknowledgements.strangers:,} states came back that were never sent"
+            if acknowledgements.globals:
+                self.strangers += f", {acknowledgements.globals:,} of them GLOBAL ones: each stream has its own"
+            self._destination.warn(f"{self.strangers} (stream {self._stream}); they prove no row")
         if acknowledgements.repeats:
             log.write("DEBUG", f"{acknowledgements.repeats:,} states came back again")
-        acknowledgements.strangers = acknowledgements.repeats = 0
+        acknowledgements.strangers = acknowledgements.globals = acknowledgements.repeats = 0
         if self._early_results:
             log.write("WARN", f"{self._early_results:,} results came before the end of the rows: they prove none")
         self._early_results = 0

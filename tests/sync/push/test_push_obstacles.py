@@ -1,4 +1,5 @@
-"""Pushes to a slow destination, beside another run of their connection, and with a full disk here or there."""
+"""Pushes to a destination that is slow, fails, or sends other states; beside another run of their connection; and with
+a full disk here or there."""
 
 import os
 import time
@@ -174,3 +175,15 @@ def _pushed_with_room(table: PushedTable, filler: Path, room: int) -> str:
         return str(error)
     finally:
         filler.unlink()
+
+
+def test_a_global_state_proves_nothing_though_ours_is_in_it(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="append")
+    table.config["form"] = "global"
+    table.fill([person(number) for number in range(1, 8)])
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.unknown) == ("unknown", 0, 7)
+    found = "acknowledged 0 of 7 rows: 2 states came back that were never sent, 2 of them GLOBAL ones"
+    assert found in (report.error or "")
+    table.options["acknowledge"] = "exit"
+    assert table.contacts(retries_unknown=True).acknowledged == 7

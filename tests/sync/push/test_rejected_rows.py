@@ -38,6 +38,38 @@ def test_rows_that_another_attempt_rejects_again_are_counted_once(quick_folder: 
     assert report.rejections == {"score is nan, which JSON does not have": 1}
 
 
+@pytest.mark.parametrize("mode", ["upsert", "overwrite"])
+def test_rows_of_which_the_destination_counts_too_few_are_not_acknowledged(quick_folder: Path, mode: str) -> None:
+    table = PushedTable(quick_folder, mode=mode)
+    table.config["loses"] = True
+    table.fill([person(number, bad=number == 7) for number in range(1, 24)])
+    report = table.contacts()
+    acknowledged = 5 if mode == "upsert" else 0
+    assert (report.status, report.acknowledged, report.retryable) == ("failed", acknowledged, False)
+    assert report.sent == report.acknowledged + report.unknown
+    assert "too small a count: it counted 4 records and rejected 0, of 5 that were sent" in (report.error or "")
+    assert "None of these rows counts as acknowledged" in (report.error or "")
+    if mode == "upsert":
+        assert table.delivered().keys() == set(range(1, 6))
+    table.config["loses"] = False
+    assert table.contacts().acknowledged == 23 - acknowledged
+    rows = list(table.held().values()) if mode == "upsert" else table.shown()
+    assert {row["id"] for row in rows} == set(range(1, 24))
+
+
+@pytest.mark.parametrize(("counted", "proof"), [(1, "exit"), (99, "state")])
+def test_counts_of_the_destination_that_differ_are_in_the_report(quick_folder: Path, counted: int, proof: str) -> None:
+    table = PushedTable(quick_folder)
+    table.config["miscounts"] = counted
+    table.options["acknowledge"] = proof
+    table.fill([person(number) for number in range(1, 6)])
+    report = table.run()
+    assert (report.status, report.streams["contacts"].acknowledged) == ("complete", 5)
+    assert report.warnings == (
+        f"the destination's counts of contacts differ: it counted {counted} records where 5 were sent",
+    )
+
+
 def test_rejected_rows_are_remembered_a_page_at_a_time(quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[int | None] = []
     rejected_rows = SqlStore.rejected_rows

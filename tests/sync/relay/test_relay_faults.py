@@ -180,5 +180,21 @@ def test_a_destination_that_was_moved_is_the_same_one(quick_folder: Path) -> Non
     assert shop.ids("users") == list(range(8))
 
 
+@pytest.mark.parametrize("write", ["append", "append_dedup"])
+def test_no_state_moves_where_the_destination_counts_too_few_records(quick_folder: Path, write: str) -> None:
+    shop = RelayedShop(quick_folder, write=write, max_bytes=1 << 20)
+    shop.to["miscounts"] = 4
+    report = shop.sync_of({"streams": {"users": {"records": 12}}})
+    users = report.streams["users"]
+    assert (users.status, users.committed) == (SyncStatus.UNKNOWN if write == "append" else SyncStatus.FAILED, 0)
+    assert "it counted 4 records and rejected 0, of 5 that were sent" in (users.error or report.error or "")
+    assert not shop.positions()
+    del shop.to["miscounts"]
+    shop.offer({"streams": {"users": {"records": 12}}})
+    report = shop.sync(SyncRequest(retries_unknown=True))
+    assert (report.status, shop.positions()) == (SyncStatus.COMPLETE, {"users": 12})
+    assert set(shop.ids("users")) == set(range(12))
+
+
 def _settings(shop: RelayedShop) -> Settings:
     return Settings.load(shop.home, shop.home / "settings.yaml")
