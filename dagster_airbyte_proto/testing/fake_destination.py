@@ -16,7 +16,7 @@ The config says how:
 - `rotates`: a number, which each process writes back one greater, by a message or into its config file.
 - `drains`: at SIGTERM it writes what it has, sends the last state and ends.
 - `fails`: it sends an error of this kind (`transient_error`, `config_error`), then exits with 1, or with `exit_code`;
-  where there is a `fails_stream`, only if that came last.
+  where there is a `fails_stream`, only if that came last; once only with `once`.
 """
 
 import gzip
@@ -101,7 +101,8 @@ class _Destination:
             elif kind in ("ACTIVATE_VERSION", "TRACE", "SCHEMA"):
                 self._wait({"message": message}, message)
         self._flush(self._states[-1:] if self._config.get("echo") == "end" else [])
-        if self._config.get("fails") and self._config.get("fails_stream") in (None, self._stream):
+        fails = self._config.get("fails") and self._config.get("fails_stream") in (None, self._stream)
+        if fails and self._has_turn():
             error = {"message": "it cannot go on", "failure_type": self._config["fails"]}
             _say({"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.0, "error": error}})
             sys.exit(self._config.get("exit_code", 1))

@@ -14,6 +14,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.protocols.lookup import PUSH
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.push import attempts
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from dagster_airbyte_proto.testing.folder.planner import FolderPlanner
@@ -175,6 +176,48 @@ def _pushed_with_room(table: PushedTable, filler: Path, room: int) -> str:
         return str(error)
     finally:
         filler.unlink()
+
+
+def _starts(table: PushedTable) -> int:
+    """The number of processes that it took."""
+    return sum(message["type"] == "CONFIGURED_STREAM" for message in table.messages())
+
+
+def test_a_config_error_of_the_destination_ends_the_push(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.config |= {"fails": "config_error", "shows_catalog": True}
+    table.fill([person(1)])
+    report = table.contacts()
+    assert "it cannot go on" in (report.error or "")
+    assert (report.retryable, _starts(table)) == (False, 1)
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_transient_error_of_the_destination_is_tried_again_after_a_pause(
+    quick_folder: Path, monkeypatch: pytest.MonkeyPatch, *, passes: bool
+) -> None:
+    monkeypatch.setattr(attempts, "_WAIT_SECONDS", (0.3, 0.9))
+    table = PushedTable(quick_folder)
+    table.config |= {"fails": "transient_error", "shows_catalog": True, "echo": "never"}
+    table.config |= {"once": str(table.folder / "once")} if passes else {}
+    table.options["acknowledge"] = "exit"
+    table.fill([person(number) for number in range(1, 4)])
+    began_at = time.monotonic()
+    report = table.contacts()
+    assert time.monotonic() - began_at >= (0.3 if passes else 1.2)
+    assert _starts(table) == (2 if passes else 3)
+    assert (report.status, report.acknowledged, report.unknown) == (("complete", 3, 0) if passes else ("failed", 0, 3))
+    assert passes or (report.retryable and "it cannot go on" in (report.error or ""))
+    assert table.held().keys() == {1, 2, 3}
+
+
+def test_a_transient_error_is_not_tried_again_where_rows_would_be_there_twice(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="append")
+    table.config |= {"fails": "transient_error", "shows_catalog": True, "echo": "never"}
+    table.fill([person(1)])
+    report = table.contacts()
+    assert (report.status, report.unknown, report.retryable) == ("unknown", 1, False)
+    assert (_starts(table), [row["id"] for row in table.received()]) == (1, [1])
 
 
 def test_a_global_state_proves_nothing_though_ours_is_in_it(quick_folder: Path) -> None:
