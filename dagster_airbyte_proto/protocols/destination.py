@@ -99,10 +99,14 @@ class WriteRequest(NamedTuple):
 
 
 class SentPosition(NamedTuple):
-    """A position as our states carry it: how many rows of which plan come before it."""
+    """A position as our states carry it: how many rows of which plan come before it.
+
+    `records` is the number of those that were sent since the state before. No state has it when it comes back.
+    """
 
     plan_id: str
     rows: int
+    records: int | None = None
 
 
 class Echo(NamedTuple):

@@ -2,7 +2,7 @@
 
 It writes records to a file, a line each, and puts them there before it sends the state back. Records of a generation
 (a version, of Singer) that replaces those before have its number. With `--takes-updates` it lists the mode `update`.
-The config says how:
+A state of Airbyte's has to say how many records came since the one before. The config says how:
 
 - `path`: the file. `echo`: `each` state at once, `end`: the last one at the end, `never`.
 - `form`: `envelope`, `bare`, `twice`, `stranger` or `global`, as destinations of Airbyte send states back.
@@ -80,7 +80,7 @@ class _Destination:
         self._config, self._is_singer, self._generation = config, is_singer, generation
         self._waiting: list[str] = []
         self._states: list[Any] = []
-        self._records = self._rejected = self._counted = 0
+        self._records = self._rejected = self._counted = self._since_state = 0
         self._stream = ""
 
     def run(self, lines: TextIO) -> None:
@@ -94,6 +94,9 @@ class _Destination:
             elif kind == "BATCH":
                 self._take_files(message)
             elif kind == "STATE":
+                if not self._is_singer and message["state"]["sourceStats"]["recordCount"] != self._since_state:
+                    raise ValueError("the state miscounts the records before it")
+                self._since_state = 0
                 self._states.append(message["value"] if self._is_singer else message["state"])
                 if self._config.get("echo", "each") == "each":
                     self._flush(self._states)
@@ -116,6 +119,7 @@ class _Destination:
 
     def _take(self, message: dict[str, Any]) -> None:
         self._records += 1
+        self._since_state += 1
         time.sleep(self._config.get("lags", 0))
         if self._records == self._config.get("dies_after", 0) and self._has_turn():
             self._flush([])

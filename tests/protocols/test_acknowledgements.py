@@ -65,6 +65,13 @@ def test_a_state_is_known_again_in_each_form(name: str) -> None:
         assert protocol.reply(json.dumps(form).encode()) == Echo(SentPosition("p", 7)), form
 
 
+def test_a_state_says_how_many_records_come_before_it() -> None:
+    protocol = destination_protocol("airbyte")
+    sent = protocol.state_line(STREAM, SentPosition("p", 7, 3))
+    assert json.loads(sent)["state"]["sourceStats"] == {"recordCount": 3.0}
+    assert protocol.reply(sent) == Echo(SentPosition("p", 7))
+
+
 @pytest.mark.parametrize(
     ("line", "is_state"),
     [

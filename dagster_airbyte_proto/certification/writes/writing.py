@@ -87,8 +87,8 @@ class StateCollector:
         """True if the last state that was sent is back."""
         return not self._sent or any(each.rows == max(self._sent) for each in self.received)
 
-    def position(self, rows: int) -> SentPosition:
-        return SentPosition(self._plan_id, rows)
+    def position(self, rows: int, records: int) -> SentPosition:
+        return SentPosition(self._plan_id, rows, records)
 
     def sent(self, rows: int, line: bytes) -> None:
         """Notes a state before it is written: it may come back while we still write."""
@@ -206,7 +206,9 @@ class ScratchWriter:
             for piece in self._encoder.pieces(sendable, batch):
                 self._write(running, piece)
             self._rows = batch.end
-            line = self._protocol.state_line(self._request.stream, self._collector.position(batch.end))
+            line = self._protocol.state_line(
+                self._request.stream, self._collector.position(batch.end, sendable.num_rows)
+            )
             if line:
                 self._collector.sent(batch.end, line)
                 self._write(running, line)

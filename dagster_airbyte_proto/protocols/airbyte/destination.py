@@ -9,7 +9,9 @@
    No spec says whether a connector is a source or a destination. A source answers `discover` with streams to read; the
    specs of destinations list their sync modes; and the page that a spec names mostly is one on sources, or one on
    destinations. A program on Airbyte's CDK has a usage text for `read` or for `write`, and fails for the other.
-4. A stream ends with STREAM_STATUS COMPLETE: without it, a destination may not show the rows of a new generation.
+4. A state says how many records come before it, since the state before. Airbyte's bulk CDK, in its versions since 2025,
+   fails for one that does not, and sends it back once so many are written.
+5. A stream ends with STREAM_STATUS COMPLETE: without it, a destination may not show the rows of a new generation.
 """
 
 import json
@@ -161,8 +163,9 @@ class AirbyteDestination:
 
     def state_line(self, stream: PushedStream, position: SentPosition) -> bytes:
         body = {"plan": position.plan_id, "rows": position.rows}
-        state = {"type": "STREAM", "stream": {"stream_descriptor": _descriptor(stream.id), "stream_state": body}}
-        return _line({"type": "STATE", "state": state})
+        of_stream = {"stream_descriptor": _descriptor(stream.id), "stream_state": body}
+        counts = {} if position.records is None else {"sourceStats": {"recordCount": float(position.records)}}
+        return _line({"type": "STATE", "state": {"type": "STREAM", "stream": of_stream, **counts}})
 
     def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int, *, is_end: bool) -> bytes:
         if not is_end:

@@ -186,7 +186,8 @@ class ProcessDelivery:
                 self._write(running, piece)
             # Before it is written: it may come back while we still write.
             self._acks.sent(batch.end, rows.num_rows)
-            self._write(running, self._protocol.state_line(self._stream, SentPosition(self._plan.plan_id, batch.end)))
+            position = SentPosition(self._plan.plan_id, batch.end, rows.num_rows)
+            self._write(running, self._protocol.state_line(self._stream, position))
             reach("push.sent")
             self._read(running, 0.0)
         # Rows to write and removals each end a stream, as its destination sees it.
