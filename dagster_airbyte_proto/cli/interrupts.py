@@ -37,8 +37,8 @@ def terminable() -> Iterator[None]:
 def cancelling(
     cancel: threading.Event, is_reading: Callable[[], bool], kept: str = "complete loads are committed"
 ) -> Iterator[None]:
-    """Sets `cancel` at the first signal; before the connector is read there is nothing to commit, so it raises
-    KeyboardInterrupt too. The second signal ends the process at once."""
+    """Sets `cancel` at the first signal; before the connector is read, or a stream is pushed, there is nothing to
+    commit, so it raises KeyboardInterrupt too. The second signal ends the process at once."""
     first: float | None = None
 
     def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - Python's signature of a handler

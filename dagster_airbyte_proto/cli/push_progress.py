@@ -35,8 +35,10 @@ class PushView:
         self._before: Mapping[StreamId, Delivery] = {}
         self._found: dict[str, Delivery | None] = dict.fromkeys(streams)
         self._reported = 0
+        self.has_begun = False
 
-    def run_started(self, run_id: str, runs: Mapping[StreamId, "StreamRun"]) -> None: ...
+    def run_started(self, run_id: str, runs: Mapping[StreamId, "StreamRun"]) -> None:  # noqa: ARG002 - of syncs
+        self.has_begun = True
 
     def progressed(self) -> None: ...
 

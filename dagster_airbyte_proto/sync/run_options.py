@@ -28,7 +28,9 @@ class Timeouts(NamedTuple):
 class ProgressListener(Protocol):
     """Follows the progress of a sync. The reading thread calls it often, so it must be quick."""
 
-    def run_started(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None: ...
+    def run_started(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None:
+        """The connector is about to be read; of a push, which has no such runs, its first stream is about to begin."""
+        ...
 
     def progressed(self) -> None: ...
 

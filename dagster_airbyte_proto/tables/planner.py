@@ -1,6 +1,7 @@
 """The interfaces behind the plan of a push: who finds the rows to send, and writes them as Parquet."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -58,6 +59,19 @@ class SupportsWholeFiles(Protocol):
 
     def release_snapshot(self, tag: str, table: str) -> None:
         """Has the table forget a tag. Raises TableError where the table refuses it."""
+        ...
+
+
+@runtime_checkable
+class SupportsInterrupts(Protocol):
+    """A planner whose jobs, and those of its session's tables, another thread can end."""
+
+    def tagged(self, tag: str) -> AbstractContextManager[None]:
+        """Has the jobs that this thread starts meanwhile carry a tag, and those of threads that run in its context."""
+        ...
+
+    def interrupt(self, tag: str) -> None:
+        """Ends the running jobs with this tag: they fail. The next ones do not."""
         ...
 
 

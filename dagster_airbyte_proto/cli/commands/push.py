@@ -91,7 +91,7 @@ def _push(call: Call, connection_file: str, request: "PushRequest") -> Answer:
     with (
         call.engine() as engine,
         push_view(connection.name, connection.push or (), engine.store, is_verbose=call.is_verbose) as watcher,
-        cancelling(cancel, lambda: True, "what is acknowledged is kept"),
+        cancelling(cancel, lambda: watcher.has_begun, "what is acknowledged is kept"),
     ):
         report = push_connection(engine, connection, request, RunOptions(cancel, watcher))
     code = {"complete": 0, "cancelled": CANCELLED}.get(report.status.value, 1)

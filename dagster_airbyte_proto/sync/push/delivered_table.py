@@ -42,6 +42,7 @@ from dagster_airbyte_proto.transforms.transform import DROPPED
 
 NAMESPACE: Final = "_pushes"
 DELIVERED, REJECTED = "delivered", "rejected"
+FOLDING: Final = "bringing what is acknowledged into the delivered table"
 DROPPED_LATER: Final = f"{DROPPED}, and the destination may have the row of before"
 """The reason of a dropped row that was sent before: once it is gone from the table, it is to be removed there too."""
 _OWN = (
@@ -221,9 +222,11 @@ def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target
     files = _FoldFiles(context, plan, target, replaces=replaces)
     rejected = RejectedInOrder(context.delivery.store, plan, start)
     for batch in plan_batches(plan, target.storage, start, end):
+        context.interrupts.check(FOLDING, str(plan.stream))
         files.add(batch, rejected.until(batch.end))
     if starts_over and _was_pushed(context, plan.stream):
         for batch in plan_batches(plan, target.storage, end, plan.rows):
+            context.interrupts.check(FOLDING, str(plan.stream))
             files.leave(batch)
     return _part(plan, files, target, replaces=replaces)
 

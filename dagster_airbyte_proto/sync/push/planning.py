@@ -234,7 +234,8 @@ def _planned(context: PushContext, query: PlanQuery, folder: str) -> PlannedRows
     """Has the rows written, unless the table's newest snapshot is the one that was pushed."""
     if query.since is not None and query.since == query.at:
         return PlannedRows(0, has_compared_all=False)
-    planned = context.engine.planner.write(query, folder)
+    with context.interrupts.within(f"planning the rows of {query.table or 'a query'}", query.stream):
+        planned = context.engine.planner.write(query, folder)
     if planned.note is not None:
         context.log.write("NOTE", f"{query.stream}: all rows of {query.table} were compared: {planned.note}")
     return planned

@@ -14,6 +14,7 @@ from dagster_airbyte_proto.sync.connector.configured_connector import Configured
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
+from dagster_airbyte_proto.sync.push.job_interrupts import JobInterrupts
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole
@@ -105,4 +106,5 @@ class PushContext(NamedTuple):
     request: PushRequest
     committer: Committer
     log: RunLog
+    interrupts: JobInterrupts
     enrichers: Enrichers = NO_ENRICHERS

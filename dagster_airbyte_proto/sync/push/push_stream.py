@@ -11,6 +11,7 @@ from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.encoding.arrow_frames import stream_columns
 from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.errors import (
+    Cancelled,
     CommitUnknown,
     InternalError,
     ProtoError,
@@ -34,7 +35,7 @@ from dagster_airbyte_proto.sync.push.attempts import (
     row_ranges,
 )
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
-from dagster_airbyte_proto.sync.push.delivered_table import fold, remember_sent, stored_position
+from dagster_airbyte_proto.sync.push.delivered_table import FOLDING, fold, remember_sent, stored_position
 from dagster_airbyte_proto.sync.push.plan.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin, samples_of
 from dagster_airbyte_proto.sync.push.push_context import PushContext
@@ -56,10 +57,14 @@ from dagster_airbyte_proto.sync.push.unknown_rows import (
 )
 from dagster_airbyte_proto.sync.report import SyncStatus
 
+_FOLD_SECONDS = 2.0
+"""For the fold of a push that is cancelled. The destination has had five to end, and all is to be over within ten."""
+
 
 def push_stream(context: PushContext, stream: StreamId, options: PushOptions) -> PushedStreamReport:
     """Pushes one stream and returns its report. Raises ProtoError for what goes wrong before its delivery."""
-    origin = open_origin(context, stream, options)
+    with context.interrupts.within(f"looking at the rows of {_origin_name(options)}", str(stream)):
+        origin = open_origin(context, stream, options)
     report = _pushed(context, stream, options, origin)
     return msgspec.structs.replace(report, fields=_origins(context, origin))
 
@@ -151,9 +156,16 @@ def _fold_earlier(context: PushContext, delivery: Delivery, origin: PushOrigin) 
     plan = delivery.plan
     folded = _folded_rows(plan, stored_position(context, plan.stream))
     if (plan.mode is not PushMode.OVERWRITE or delivery.is_complete) and delivery.acknowledged > folded:
-        fold(context, delivery, folded, origin.delivered)
+        _fold(context, delivery, folded, origin)
         if delivery.is_complete and plan.keeps_snapshot:
             _keep_snapshot(context, plan)
+
+
+def _fold(context: PushContext, delivery: Delivery, folded: int, origin: PushOrigin) -> None:
+    """Folds what is acknowledged. Raises Cancelled where a push that is cancelled has no time for it: then the next one
+    does it first."""
+    with context.interrupts.within(FOLDING, str(delivery.plan.stream), _FOLD_SECONDS):
+        fold(context, delivery, folded, origin.delivered)
 
 
 def _is_delivered(context: PushContext, plan: SealedPlan) -> bool:
@@ -177,7 +189,8 @@ def _deliver_and_fold(
         return _report_of_unread_store(context, plan, options, failed, max(0, attempts.sent - start))
     error, unfolded = attempts.error, _fold_or_error(context, delivery, position, origin)
     reach("push.folded")
-    texts = [context.delivery.destination.mask.text(str(each)) for each in (error, unfolded) if each is not None]
+    errors = [error] if error is not None and isinstance(unfolded, Cancelled) else [error, unfolded]
+    texts = [context.delivery.destination.mask.text(str(each)) for each in errors if each is not None]
     if isinstance(error, TooManyRejected) and (unfolded or not _give_up(context, delivery, position, origin)):
         texts.append(_goes_on_as_planned(plan, origin))
     status = status_of((error, unfolded), delivery.undecided)
@@ -215,7 +228,7 @@ def _fold_or_error(
     """Folds what is acknowledged. Returns the error where it could not: the plan is needed until a later push can."""
     try:
         if delivery.plan.mode is not PushMode.OVERWRITE or delivery.is_complete:
-            fold(context, delivery, _folded_rows(delivery.plan, position), origin.delivered)
+            _fold(context, delivery, _folded_rows(delivery.plan, position), origin)
     except (InternalError, StateConflict):
         raise
     except ProtoError as error:

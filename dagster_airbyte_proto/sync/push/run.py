@@ -30,6 +30,7 @@ from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of
 from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.old_history import prune_old_history
+from dagster_airbyte_proto.sync.push.job_interrupts import JobInterrupts
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destination, PushContext, PushRequest
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport, status_of
@@ -87,7 +88,9 @@ def _run_push(
         sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, partition)
         delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id)
         enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
-        context = PushContext(engine, delivery, request, committer, log, enrichers)
+        interrupts = JobInterrupts(engine, options.cancel)
+        options.progress_listener.run_started(run_id, {})
+        context = PushContext(engine, delivery, request, committer, log, interrupts, enrichers)
         reports = {
             str(stream): _traced(context, stream, each, telemetry, refused.get(stream))
             for stream, each in streams.items()

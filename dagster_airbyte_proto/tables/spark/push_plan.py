@@ -54,6 +54,7 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import (
     is_server_lost,
     log_no_raised_errors,
 )
+from dagster_airbyte_proto.tables.spark.jvm.job_tags import TaggedJobs
 from dagster_airbyte_proto.tables.spark.row_hash import row_hash
 from dagster_airbyte_proto.tables.spark.session import has_file_system
 from dagster_airbyte_proto.tables.spark.session_copies import copy_with
@@ -74,16 +75,15 @@ _KNOWN_HASH, _KNOWN_STATUS, _KNOWN_REASON, _KNOWN_PARTITION = (
 # Parquet's own form of times. Of Spark's default form others can read the years 1677 to 2262 only.
 _IN_MICROSECONDS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 _SHOWN_KEYS = 3
-_BROADCAST_KEYS = 1_000_000
-"""Up to so many keys go to every executor: the delivered table is then read once, and not sorted."""
+_BROADCAST_KEYS = 1_000_000  # Up to so many go to every executor: the delivered table is read once, and not sorted.
 _NO_JSON = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 
 
-class SparkPlanner:
+class SparkPlanner(TaggedJobs):
     """The PushPlanner of tables that Spark reads."""
 
     def __init__(self, session: SparkSession) -> None:
-        self._session = session
+        super().__init__(session)
         log_no_raised_errors()
 
     def fields(self, query: PlanQuery) -> pa.Schema:

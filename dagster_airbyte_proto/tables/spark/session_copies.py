@@ -27,6 +27,11 @@ def copy_with(session: SparkSession, settings: Mapping[str, str]) -> Iterator[Sp
     yield copy
 
 
+def kept_copy(session: SparkSession) -> Any:
+    """The copy that a session of Spark Connect has, or None."""
+    return vars(session).get(_COPY)
+
+
 @contextmanager
 def _remote_copy_with(session: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """Yields the copy of a session of Spark Connect, for the one thread that may have it.
@@ -40,10 +45,15 @@ def _remote_copy_with(session: SparkSession, settings: Mapping[str, str]) -> Ite
         copy = kept.get(_COPY) or kept.setdefault(_COPY, cast(Any, session).cloneSession())
         # One limit for both: where one found the server gone, the other one need not wait for it again.
         copy.client.set_retry_policies(cast(Any, session).client.get_retry_policies())
+        tags = tuple(cast(Any, session).getTags())
         try:
             for key, value in settings.items():
                 copy.conf.set(key, value)
+            for tag in tags:
+                copy.addTag(tag)
             yield copy
         finally:
+            for tag in tags:
+                copy.removeTag(tag)
             for key in settings:
                 copy.conf.unset(key)

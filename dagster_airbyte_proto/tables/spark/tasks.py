@@ -1,7 +1,6 @@
 """Runs functions as tasks of a Spark job: one task a number, on whichever executor has a free core."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.spark.jvm.job_tags import interrupt_jobs, tagged_jobs
 from dagster_airbyte_proto.tables.tasks import DriverPlace, Task
 
 _PORT = "spark.airbyteProto.port"
@@ -36,18 +36,15 @@ class SparkTasks:
                     task(number, context.attemptNumber() if context else 0)
                 yield batch
 
-        self._session.addTag(tag)
         try:
-            self._session.range(0, count, 1, count).mapInArrow(run_batches, "id bigint").collect()
+            with tagged_jobs(self._session, tag):
+                self._session.range(0, count, 1, count).mapInArrow(run_batches, "id bigint").collect()
         except (PySparkException, *CALL_ERRORS) as error:
             return _reason(error)
-        finally:
-            self._session.removeTag(tag)
         return ""
 
     def interrupt(self, tag: str) -> None:
-        with suppress(PySparkException, *CALL_ERRORS):
-            self._session.interruptTag(tag)
+        interrupt_jobs(self._session, tag)
 
 
 def _reason(error: Exception) -> str:

@@ -2,19 +2,31 @@
 a full disk here or there."""
 
 import os
+import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ConfigError, ProtoError, StagingError, StateConflict, StateUnavailable
+from dagster_airbyte_proto.errors import (
+    ConfigError,
+    ProtoError,
+    StagingError,
+    StateConflict,
+    StateUnavailable,
+    TableError,
+)
+from dagster_airbyte_proto.loads.plan_query import PlannedRows, PlanQuery
+from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.protocols.lookup import PUSH
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
-from dagster_airbyte_proto.sync.push import attempts
+from dagster_airbyte_proto.sync.push import attempts, push_stream
+from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from dagster_airbyte_proto.testing.folder.planner import FolderPlanner
@@ -230,3 +242,66 @@ def test_a_global_state_proves_nothing_though_ours_is_in_it(quick_folder: Path) 
     assert found in (report.error or "")
     table.options["acknowledge"] = "exit"
     assert table.contacts(retries_unknown=True).acknowledged == 7
+
+
+class _Interrupted:
+    """A plan that takes for ever, unless its jobs are interrupted. `begun` says that it has begun."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.begun, self.interrupted = threading.Event(), threading.Event()
+        patch.setattr(FolderPlanner, "write", self.write)
+        patch.setattr(FolderPlanner, "tagged", lambda _self, _tag: nullcontext(), raising=False)
+        patch.setattr(FolderPlanner, "interrupt", lambda _self, _tag: self.interrupted.set(), raising=False)
+
+    def write(self, query: PlanQuery, folder: str) -> PlannedRows:
+        Path(folder, "rows").mkdir(parents=True)
+        Path(folder, "rows", "part.parquet").touch()
+        self.begun.set()
+        assert self.interrupted.wait(60)
+        raise TableError(f"planning {query.table}", "Job 3 cancelled part of cancelled job tags")
+
+
+def test_a_push_that_is_cancelled_while_it_plans_ends_in_time(
+    table: PushedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancel = threading.Event()
+    with monkeypatch.context() as patched:
+        plan = _Interrupted(patched)
+
+        def cancel_in_the_midst() -> None:
+            plan.begun.wait(60)
+            cancel.set()
+
+        cancelling = threading.Thread(target=cancel_in_the_midst)
+        cancelling.start()
+        began_at = time.monotonic()
+        report = table.run(cancel=cancel)
+        cancelling.join()
+    assert time.monotonic() - began_at < 10
+    assert (report.status, report.streams["contacts"].status) == ("cancelled", "cancelled")
+    assert report.streams["contacts"].error == "planning the rows of shop.people (stream contacts): it was cancelled"
+    assert not list(table.home.rglob("part.parquet"))
+    assert not table.received()
+    assert table.contacts().acknowledged == 23
+
+
+def test_what_is_acknowledged_is_kept_where_there_is_no_time_to_remember_it(
+    table: PushedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancel = threading.Event()
+
+    def cancelled(context: PushContext, delivery: Delivery, *_: object) -> int:
+        cancel.set()
+        while True:
+            context.interrupts.check("folding", str(delivery.plan.stream))
+            time.sleep(0.02)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(push_stream, "fold", cancelled)
+        began_at = time.monotonic()
+        report = table.run(cancel=cancel).streams["contacts"]
+    assert time.monotonic() - began_at < 10
+    assert (report.status, report.acknowledged, report.retryable) == ("cancelled", 23, True)
+    again = table.contacts()
+    assert (again.status, again.sent, len(table.received())) == ("complete", 0, 23)
+    assert table.delivered().keys() == set(range(1, 24))
