@@ -76,6 +76,7 @@ from dagster_airbyte_proto.tables.part_checks import (
     high_water_mark_after,
 )
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, NO_OUTCOME, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.jvm.job_tags import inherited_tag
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -134,7 +135,7 @@ class DeltaTables:
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing, stream = f"committing load {load_id} to table {self._sql_name(part.table)}", str(part.stream)
         check_mode(doing, self.abilities, part)
-        with self.translated_errors(doing, stream, commits=True):
+        with self.translated_errors(doing, stream), inherited_tag(self.open_session()):
             for _ in range(_ATTEMPTS):
                 snapshot = self.java().snapshot(self.location(part.table), load_id)
                 if known := self._already_committed(doing, snapshot, load_id, part):

@@ -55,6 +55,7 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import (
     first_line,
     refuses_client,
 )
+from dagster_airbyte_proto.tables.spark.jvm.job_tags import inherited_tag
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession, check_exclusive_commits
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -105,7 +106,7 @@ class IcebergTables:
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing = f"committing load {load_id} to table {self._qualified(part.table)}"
         check_mode(doing, self.abilities, part)
-        with self._table_errors(doing, str(part.stream), commits=True):
+        with self._table_errors(doing, str(part.stream)), inherited_tag(self.open_session()):
             table = self._table(part.table)
             for _ in range(_ATTEMPTS):
                 if part.branch_position is not None:

@@ -61,6 +61,7 @@ from dagster_airbyte_proto.tables.part_checks import (
     high_water_mark_after,
 )
 from dagster_airbyte_proto.tables.spark.jvm.errors import NO_OUTCOME, REMOTE_ERRORS, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.jvm.job_tags import inherited_tag
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -134,7 +135,7 @@ class RemoteDeltaTables:
         check_mode(doing, self.abilities, part)
         if part.branch_position is not None:
             raise InternalError(doing, "tables of a Connect server hold no generations on branches")
-        with self._table_errors(doing, stream):
+        with self._table_errors(doing, stream), inherited_tag(self.open_session()):
             for _ in range(_ATTEMPTS):
                 log = self._read(doing, part.table)
                 if known := self._landed(log, load_id, part):

@@ -65,6 +65,7 @@ from dagster_airbyte_proto.tables.part_checks import (
     high_water_mark_after,
 )
 from dagster_airbyte_proto.tables.spark.jvm.errors import NO_OUTCOME, REMOTE_ERRORS, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.jvm.job_tags import inherited_tag
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.session_copies import copy_with
@@ -129,7 +130,7 @@ class RemoteIcebergTables:
         check_mode(doing, self.abilities, part)
         if part.branch_position is not None:
             raise InternalError(doing, "tables of a Connect server hold no generations on branches")
-        with self._table_errors(doing, str(part.stream)):
+        with self._table_errors(doing, str(part.stream)), inherited_tag(self.open_session()):
             table = self._table(part.table)
             for _ in range(_ATTEMPTS):
                 history = table.refresh()
