@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
-from dagster_airbyte_proto.model import MergeMode, WriteMode
+from dagster_airbyte_proto.model import MergeMode, TableName, WriteMode
 from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
 from dagster_airbyte_proto.tables.iceberg.care import rewind
 from dagster_airbyte_proto.tables.iceberg.handle import alone
@@ -123,6 +123,30 @@ def test_a_commit_that_a_rest_server_does_not_answer_is_unknown_and_lands_once(
     else:
         assert rest_lake.writer.find_load("l2", rest_lake.next) is None
     assert rest_lake.writer.commit("l2", rest_lake.next).was_there is passes_request
+    assert rest_lake.read() == [(1, "n1"), (2, "n2")]
+
+
+@pytest.mark.nightly
+def test_a_commit_whose_readers_cannot_be_refreshed_is_unknown_and_lands_once(
+    rest_lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = rest_lake.spark.table(rest_lake.target.qualified).cache()
+    assert cached.count() == 1
+    java = rest_lake.writer._iceberg()
+    refresh_readers = java.refresh_readers
+
+    def refresh_from_a_silent_server(name: TableName, qualified: str) -> None:
+        rest_lake.proxy.fall_silent(b"GET /v1/namespaces/", passes_request=False)
+        refresh_readers(name, qualified)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(java, "refresh_readers", refresh_from_a_silent_server)
+        with pytest.raises(CommitUnknown):
+            rest_lake.writer.commit("l2", rest_lake.next)
+    rest_lake.proxy.speak()
+    cached.unpersist()
+    assert rest_lake.writer.find_load("l2", rest_lake.next) is not None
+    assert rest_lake.writer.commit("l2", rest_lake.next).was_there
     assert rest_lake.read() == [(1, "n1"), (2, "n2")]
 
 
