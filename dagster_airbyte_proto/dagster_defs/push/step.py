@@ -16,7 +16,7 @@ from dagster_airbyte_proto.dagster_defs.push.push_checks import PushCheckInput, 
 from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
 from dagster_airbyte_proto.dagster_defs.push.translator import table_asset
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, SyncEnded
-from dagster_airbyte_proto.dagster_defs.step.failures import INTERRUPTS, failing_the_step
+from dagster_airbyte_proto.dagster_defs.step.failures import INTERRUPTS, StepCancelled, failing_the_step
 from dagster_airbyte_proto.dagster_defs.step.table_queries import TableQueries
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
@@ -210,10 +210,9 @@ def fail_unless_pushed(report: PushReport) -> None:
         )
 
 
-def cancelled_push(connection: str) -> dg.Failure:
-    """Returns the failure of a terminated step. Re-raising the interrupt would make Dagster apply the retry policy."""
-    return dg.Failure(
+def cancelled_push(connection: str) -> StepCancelled:
+    """Returns the failure of the terminated step of a push."""
+    return StepCancelled(
         f"The push of {connection} was cancelled. What the destination acknowledged is kept, and the next push goes on"
-        " from there.",
-        allow_retries=False,
+        " from there."
     )

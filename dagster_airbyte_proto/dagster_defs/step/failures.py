@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from copy import copy
 
 import dagster as dg
+from dagster._core.errors import DagsterUserCodeProcessError
+from dagster_shared.error import SerializableErrorInfo
 
 from dagster_airbyte_proto.errors import InternalError, ProtoError, StateConflict
 from dagster_airbyte_proto.sync.report import StreamReport, SyncReport, SyncStatus
@@ -14,6 +16,21 @@ _MAX_NAMED_STREAMS = 20
 
 INTERRUPTS = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 """Raised in a step's main thread by Terminate and by Ctrl-C, at any point."""
+
+
+class StepCancelled(DagsterUserCodeProcessError, dg.Failure):
+    """The failure of a terminated step, which Dagster neither tries again nor shows with a stack trace.
+
+    Re-raising the interrupt would make Dagster apply the retry policy. Of a `dg.Failure` alone it keeps the frames of
+    its own and of ours through which it was raised: a page of them, for a user who pressed Terminate. Of an error that
+    another process has described it keeps that description, and this one has no frames.
+    """
+
+    def __init__(self, text: str) -> None:
+        described = SerializableErrorInfo(text, [], type(self).__name__)
+        super().__init__(  # type: ignore[no-untyped-call]  # Dagster's has no annotations
+            text, allow_retries=False, user_code_process_error_infos=[described]
+        )
 
 
 @contextmanager
@@ -61,18 +78,17 @@ def fail_if_incomplete(report: SyncReport) -> None:
         raise dg.Failure(text, metadata=_metadata(report, failed), allow_retries=is_retryable)
 
 
-def cancellation(connection: str, error: BaseException | None) -> dg.Failure:
-    """Returns the failure of a terminated step. Re-raising the interrupt would make Dagster apply the retry policy."""
+def cancellation(connection: str, error: BaseException | None) -> StepCancelled:
+    """Returns the failure of the terminated step of a sync."""
     cause = f" It ended with: {error}" if error is not None else ""
-    return dg.Failure(
+    return StepCancelled(
         f"The sync of {connection} was cancelled. What was complete is in its tables, and the next run continues from"
-        f" there.{cause}",
-        allow_retries=False,
+        f" there.{cause}"
     )
 
 
 @contextmanager
-def ending_by_interrupts(failure: dg.Failure) -> Iterator[None]:
+def ending_by_interrupts(failure: StepCancelled) -> Iterator[None]:
     """Raises the failure of a terminated step in the place of an interrupt, wherever in the step that strikes."""
     try:
         yield

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_in
-from dagster_airbyte_proto.dagster_defs.step.failures import INTERRUPTS
+from dagster_airbyte_proto.dagster_defs.step.failures import INTERRUPTS, StepCancelled
 from dagster_airbyte_proto.dagster_defs.step.stream_metadata import table_uri
 from dagster_airbyte_proto.dagster_defs.tables.frame_kinds import (
     FrameKind,
@@ -388,4 +388,4 @@ def _no_retry_when_interrupted() -> Iterator[None]:
     try:
         yield
     except INTERRUPTS:
-        raise dg.Failure("cancelled while its rows were being confirmed in the table", allow_retries=False) from None
+        raise StepCancelled("cancelled while its rows were being confirmed in the table") from None

@@ -237,6 +237,7 @@ def test_a_refresh_that_is_interrupted_stops_the_connector_and_leaves_the_old_ro
     run = launch(shop, "refresh", {})
     waiting.join()
     assert "was cancelled" in run.descriptions[0]
+    assert run.stack_traces == run.descriptions[0]
     assert run.materialized == []
     assert shop.place.column("users") == list(range(12))
     assert shop.place.positions() == {"users": 12, "orders": 4}

@@ -58,6 +58,7 @@ def test_a_terminated_push_keeps_what_is_acknowledged(runs: PushProcess, quick_f
         assert run.attempts == 1
         assert run.materialized == ["contacts"]
         assert "was cancelled" in run.descriptions[0]
+        assert run.stack_traces == run.descriptions[0]  # a message, and no frame of a stack
         [record] = instance.fetch_observations(dg.AssetKey(["crm", "others"]), limit=2).records
         assert record.asset_observation is not None
         assert record.asset_observation.metadata["airbyte_proto/acknowledged"].value == 10

@@ -116,6 +116,9 @@ def test_a_terminate_while_rows_are_confirmed_is_not_retried(io: SparkTableIOMan
     result = run(io, asset, raise_on_error=False)
     assert not result.success
     assert len(begun) == 1
+    [failure] = result.get_step_failure_events()
+    error = failure.step_failure_data.error
+    assert error is not None and error.to_string() == "cancelled while its rows were being confirmed in the table"
 
 
 @pytest.mark.parametrize(
