@@ -36,6 +36,7 @@ from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSy
 from dagster_airbyte_proto.dagster_defs.step.failures import (
     INTERRUPTS,
     cancellation,
+    doing_the_job,
     fail_if_incomplete,
     failing_the_step,
 )
@@ -212,7 +213,7 @@ def _reset(name: str, keys: _Keys) -> dg.OpDefinition:
     @dg.op(name=f"{name}_reset", required_resource_keys={keys.connector})
     def reset(context: dg.OpExecutionContext, config: ResetConfig) -> None:
         connector = getattr(context.resources, keys.connector)
-        with failing_the_step(), _leased_engine(context, name, connector) as (engine, lease):
+        with doing_the_job(f"reset of {name}"), _leased_engine(context, name, connector) as (engine, lease):
             known = streams_to_reset(engine.store, name) if config.streams else ()
             streams = [_stream_named(stream, known) for stream in config.streams] or [None]
             for stream in streams:
@@ -225,7 +226,7 @@ def _rollback(name: str, keys: _Keys) -> dg.OpDefinition:
     @dg.op(name=f"{name}_rollback", required_resource_keys=set(keys))
     def rollback(context: dg.OpExecutionContext, config: RollbackConfig) -> None:
         connector = getattr(context.resources, keys.connector)
-        with failing_the_step():
+        with doing_the_job(f"rollback of {name}"):
             tables = _tables(context, keys, name) if config.tables else None
             with _leased_engine(context, name, connector, tables) as (engine, lease):
                 version = version_before_newest_run(engine.store, name) if config.version is None else config.version
@@ -281,7 +282,7 @@ def _care(name: str, keys: _Keys) -> dg.OpDefinition:
     @dg.op(name=f"{name}_care", required_resource_keys=set(keys))
     def care(context: dg.OpExecutionContext, config: CareConfig) -> None:
         connector = getattr(context.resources, keys.connector)
-        with failing_the_step(), opened_engine(connector, _tables(context, keys, name)) as engine:
+        with doing_the_job(f"care of {name}"), opened_engine(connector, _tables(context, keys, name)) as engine:
             _check_connection_is_known(engine.store, name)
             options = CareOptions(
                 compact=config.compact,

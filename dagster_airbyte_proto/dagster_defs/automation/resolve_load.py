@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dagster_airbyte_proto.checkpoints.load_ending import Resolution
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine, table_io_manager
-from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
+from dagster_airbyte_proto.dagster_defs.step.failures import doing_the_job
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.load import Load
 from dagster_airbyte_proto.sync.lease import LeaseWait
@@ -35,7 +35,7 @@ def resolve_op(name: str, connector_key: str, io_manager_key: str) -> dg.OpDefin
     @dg.op(name=f"{name}_resolve_load", required_resource_keys={connector_key, io_manager_key})
     def resolve(context: dg.OpExecutionContext, config: ResolveConfig) -> None:
         connector = getattr(context.resources, connector_key)
-        with failing_the_step(), ExitStack() as opened:
+        with doing_the_job(f"resolution of a load of {name}"), ExitStack() as opened:
             tables = table_io_manager(context.resources, io_manager_key, name).tables({"dagster-run": context.run_id})
             engine = opened.enter_context(opened_engine(connector, tables))
             load_id = _chosen(name, engine.store.announced_loads(name), config)

@@ -96,6 +96,14 @@ def ending_by_interrupts(failure: StepCancelled) -> Iterator[None]:
         raise failure from None
 
 
+@contextmanager
+def doing_the_job(what: str) -> Iterator[None]:
+    """Turns errors into failures, as `failing_the_step` does, and an interrupt into one that names the job."""
+    cancelled = StepCancelled(f"The {what} was cancelled. What is done stays: launch the job again for the rest.")
+    with ending_by_interrupts(cancelled), failing_the_step():
+        yield
+
+
 def _metadata(report: SyncReport, failed: Mapping[str, StreamReport]) -> dict[str, dg.MetadataValue]:
     first = list(failed.items())[:_MAX_NAMED_STREAMS]
     return {

@@ -263,6 +263,23 @@ def test_a_job_waits_for_the_run_that_holds_the_connection(runs: OpenRuns) -> No
     assert shop.place.positions() == {}
 
 
+def test_a_job_that_is_interrupted_says_so_in_a_sentence(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.sync_of(TWO)
+
+    def interrupt() -> None:
+        until(lambda: _is_waiting(shop.instance), "the job says that it waits")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    with acquire_lease(shop.place.store, "shop", "another", 30):
+        interrupting.start()
+        run = launch(shop, "reset", {}, lease_wait_seconds=30.0)
+    interrupting.join()
+    assert run.stack_traces == "The reset of shop was cancelled. What is done stays: launch the job again for the rest."
+    assert shop.place.positions() == {"users": 12, "orders": 4}
+
+
 def _is_waiting(instance: dg.DagsterInstance) -> bool:
     texts = [entry.user_message for run in instance.get_runs() for entry in instance.all_logs(run.run_id)]
     return any("waits up to" in text for text in texts)
