@@ -102,7 +102,8 @@ def _merged(reports: Mapping[str, PushReport], unsent: Sequence[str], missed: st
 
 
 def _combined(reports: Sequence[PushedStreamReport]) -> PushedStreamReport:
-    """One report of a stream: the numbers summed, everything else from the last partition."""
+    """One report of a stream: the numbers summed, the version from before the first push, everything else from the last
+    partition."""
     rejections: Counter[str] = Counter()
     for each in reports:
         rejections.update(each.rejections)
@@ -111,7 +112,14 @@ def _combined(reports: Sequence[PushedStreamReport]) -> PushedStreamReport:
         sum(each.planned.added for each in reports),
         *(_sum([getattr(each.planned, name) for each in reports]) for name in ("changed", "removed", "unchanged")),
     )
-    return msgspec.structs.replace(reports[-1], **sums, planned=planned, rejections=dict(rejections))
+    versions = [each.version_before for each in reports if each.version_before is not None]
+    return msgspec.structs.replace(
+        reports[-1],
+        **sums,
+        planned=planned,
+        rejections=dict(rejections),
+        version_before=min(versions, default=None),
+    )
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:

@@ -15,7 +15,10 @@ class PushMetadata(NamespacedMetadataSet):
 
     `planned` are the rows to send. Always `sent == acknowledged + rejected + unknown`; `unnamed` of the rejected rows
     the destination only counted. `resumed` rows of the plan were acknowledged by runs before. A number of planned rows
-    that is not there could not be found out."""
+    that is not there could not be found out. `snapshot` is the one of the table whose rows were planned, as text: web
+    browsers round 64-bit numbers.
+
+    `version_before` is the number that `rollback_<connection>` and `state rollback` take to undo the push."""
 
     status: str | None = None
     error: str | None = None
@@ -35,9 +38,11 @@ class PushMetadata(NamespacedMetadataSet):
 
     metrics: dg.JsonMetadataValue | None = None
 
+    pushed_from: str
+    snapshot: str | None = None
     cursor: str | None = None
     delivered_table: str | None = None
-    pushed_from: str
+    version_before: int | None = None
     connector: str
     seconds: float
     run: str
@@ -66,9 +71,11 @@ def push_metadata(report: PushReport, pushed: PushedStreamReport, upstream: dg.A
         resumed=pushed.resumed or None,
         rejections=dg.JsonMetadataValue(dict(pushed.rejections)) if pushed.rejections else None,
         metrics=dg.JsonMetadataValue(pushed.metrics) if pushed.metrics else None,
+        pushed_from=pushed.origin,
+        snapshot=pushed.snapshot,
         cursor=pushed.cursor,
         delivered_table=pushed.table,
-        pushed_from=pushed.origin,
+        version_before=pushed.version_before,
         connector=report.connector,
         seconds=round(report.seconds, 3),
         run=report.run_id,

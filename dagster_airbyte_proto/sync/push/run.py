@@ -85,6 +85,7 @@ def _run_push(
         remove_dead_batches(connection)
         destination, refused = _checked_destination(engine, connection, log, streams)
         partition = request.partition_key or ""
+        version_before = None if request.only_plans else _stored_version(engine.store, connection.name)
         sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, partition)
         delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id)
         enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
@@ -92,7 +93,9 @@ def _run_push(
         options.progress_listener.run_started(run_id, {})
         context = PushContext(engine, delivery, request, committer, log, interrupts, enrichers)
         reports = {
-            str(stream): _traced(context, stream, each, telemetry, refused.get(stream))
+            str(stream): msgspec.structs.replace(
+                _traced(context, stream, each, telemetry, refused.get(stream)), version_before=version_before
+            )
             for stream, each in streams.items()
         }
         destination.save_config(engine.store, renewal.lease)
@@ -138,6 +141,12 @@ def _check_no_sync(store: StateStore, name: str) -> None:
             "a sync has this name, and the states of its streams are stored under it",
             remedy=f"Give one of them another `name`, or forget the sync: airbyte-proto state reset {name}.",
         )
+
+
+def _stored_version(store: StateStore, name: str) -> int:
+    """The version of the stored states; 0 before the first."""
+    newest = store.history(name, limit=1)
+    return newest[0].version if newest else 0
 
 
 def _begun(store: StateStore, lease: Lease, streams: Collection[StreamId], partition: str) -> int:

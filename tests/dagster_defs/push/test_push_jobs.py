@@ -21,16 +21,19 @@ def table(quick_folder: Path) -> PushedTable:
     return pushed
 
 
+def _resources(table: PushedTable) -> dict[str, object]:
+    return {
+        "connector": ConnectorResource(home=str(table.home)),
+        "io_manager": FolderIOManager(warehouse=str(table.home / "warehouse")),
+    }
+
+
 def _launch(table: PushedTable, job: str, instance: dg.DagsterInstance, form: Mapping[str, Any]) -> Run:
     connection = Connection.from_file(table.connection_file())
     jobs = {each.name: each for each in build_connection_jobs(connection, assets=build_push_assets(connection))}
     assert set(jobs) == {"retry_rejected_crm", "reset_push_crm", "rollback_crm", "care_crm", "resolve_load_crm"}
     [op] = [node.name for node in jobs[job].nodes]
-    resources = {
-        "connector": ConnectorResource(home=str(table.home)),
-        "io_manager": FolderIOManager(warehouse=str(table.home / "warehouse")),
-    }
-    made = dg.Definitions(jobs=[jobs[job]], resources=resources).resolve_job_def(job)
+    made = dg.Definitions(jobs=[jobs[job]], resources=_resources(table)).resolve_job_def(job)
     result = made.execute_in_process(
         run_config={"ops": {op: {"config": dict(form)}}}, instance=instance, raise_on_error=False
     )
@@ -80,3 +83,21 @@ def test_a_reset_push_sends_all_rows_again(table: PushedTable, dagster_instance:
     assert run.succeeded, run.failures
     assert table.contacts().sent == 7
     assert len(table.received()) == 14
+
+
+def test_a_rollback_to_the_version_of_a_materialization_has_the_rows_of_its_push_sent_again(
+    table: PushedTable, dagster_instance: dg.DagsterInstance
+) -> None:
+    # By a cursor there is no table of delivered rows that would have to be rolled back too.
+    table.push |= {"mode": "append", "changes": "cursor", "cursor": "id"}
+    assets = build_push_assets(Connection.from_file(table.connection_file()))
+    versions = []
+    for people in (2, 5):
+        table.fill([person(number) for number in range(1, people + 1)])
+        assert dg.materialize([assets], resources=_resources(table), instance=dagster_instance).success
+        versions.append(_last(dagster_instance)["airbyte_proto/version_before"])
+    assert versions[0] == 0 < versions[1]
+    run = _launch(table, "rollback_crm", dagster_instance, {"version": versions[1], "tables": False})
+    assert run.succeeded, run.failures
+    assert table.contacts().sent == 3
+    assert [row["id"] for row in table.received()] == [1, 2, 3, 4, 5, 3, 4, 5]

@@ -61,7 +61,13 @@ def test_a_run_pushes_the_rows_of_its_partition(table: PushedTable, dagster_inst
     job = _job(table)
     assert _sent(_run(job, dagster_instance, _FIRST, _FIRST)) == {_FIRST: 2}
     assert table.held().keys() == {1, 2}
-    assert _sent(_run(job, dagster_instance, _FIRST, _THIRD)) == {_FIRST: 0, _SECOND: 1, _THIRD: 1}
+    together = _run(job, dagster_instance, _FIRST, _THIRD)
+    assert _sent(together) == {_FIRST: 0, _SECOND: 1, _THIRD: 1}
+    versions = [
+        event.metadata["airbyte_proto/version_before"].value
+        for event in together.asset_materializations_for_node("crm")
+    ]
+    assert versions == [1, 1, 2]  # a push for each partition, of which the first had nothing to send
     assert table.held().keys() == {1, 2, 3, 4}
 
 

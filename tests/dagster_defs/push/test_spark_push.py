@@ -13,6 +13,7 @@ from dagster_airbyte_proto import (
     SparkSessionResource,
     SparkTableIOManager,
     StreamChecks,
+    build_connection_jobs,
     build_push_assets,
     build_push_tables,
 )
@@ -84,3 +85,47 @@ def test_a_push_on_iceberg(
     read = job.resolve_job_def("read").execute_in_process(instance=dagster_instance)
     assert (3, "delivered") in read.output_for_node("known")
     assert place.held().keys() == {3}
+
+
+def test_a_push_is_undone_by_the_form_of_a_rollback_as_it_stands(
+    spark: SparkSession,
+    spark_settings: SparkSettings,
+    tmp_path: Path,
+    dagster_instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SparkSessionResource, "spark_session", property(lambda _: spark))
+    spark.sql("DROP TABLE IF EXISTS lake.pushed.visitors")
+    spark.sql("DROP TABLE IF EXISTS lake._pushes.guests__contacts")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.pushed")
+    spark.sql("CREATE TABLE lake.pushed.visitors (id INT, name STRING) USING iceberg")
+    place = PushedTable(tmp_path)
+    place.options["name"] = "guests"
+    place.push["from"] = "lake.pushed.visitors"
+    connection = Connection.from_file(place.connection_file())
+    pushes = build_push_assets(connection)
+    defs = dg.Definitions(
+        assets=[pushes],
+        jobs=[dg.define_asset_job("push", [pushes]), *build_connection_jobs(connection, assets=pushes)],
+        resources={
+            "connector": ConnectorResource(home=str(place.home)),
+            "io_manager": SparkTableIOManager(spark=SparkSessionResource(warehouse=spark_settings.warehouse)),
+        },
+    )
+
+    def push() -> dict[str, object]:
+        result = defs.resolve_job_def("push").execute_in_process(instance=dagster_instance)
+        [event] = result.asset_materializations_for_node("guests")
+        return {name.removeprefix("airbyte_proto/"): each.value for name, each in event.metadata.items()}
+
+    for number in (1, 2):
+        spark.sql(f"INSERT INTO lake.pushed.visitors VALUES ({number}, 'visitor {number}')")
+        newest = spark.sql("SELECT snapshot_id FROM lake.pushed.visitors.refs WHERE name = 'main'").collect()
+        pushed = push()
+        assert (pushed["sent"], pushed["snapshot"]) == (1, str(newest[0][0]))
+    assert push()["sent"] == 0
+
+    rollback = defs.resolve_job_def("rollback_guests")
+    assert rollback.execute_in_process(run_config=rollback.run_config, instance=dagster_instance).success
+    assert push()["sent"] == 1
+    assert [row["id"] for row in place.received()] == [1, 2, 2]
