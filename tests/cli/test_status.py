@@ -36,7 +36,7 @@ def test_a_complete_sync_is_shown_with_its_rows_and_its_lag(place: Place) -> Non
     shown = place.run("status")
     assert shown.code == 0
     assert "shop" in shown.out and "█" in shown.out and "ago" in shown.out
-    assert found["next_at"] is None and "\nnext: not known here" in shown.out
+    assert "next" not in shown.out and "next_at" not in found  # only Dagster knows that
     assert max(map(len, shown.out.splitlines())) <= 80
 
 

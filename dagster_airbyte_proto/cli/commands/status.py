@@ -14,11 +14,9 @@ from dagster_airbyte_proto.errors import ConfigError
 if TYPE_CHECKING:
     from dagster_airbyte_proto.diagnosis.connection_status import ConnectionStatus
 
-_COLUMNS = ("connection", "last sync", "ended", "took", "rows", "lag", "next", "last ten")
+_COLUMNS = ("connection", "last sync", "ended", "took", "rows", "lag", "last ten")
 _BARS = "▁▂▃▄▅▆▇█"
 _NO_BAR = "·"
-_NO_NEXT = "-"
-_WHY_NO_NEXT = "next: not known here; in Dagster, the asset of build_status_asset() shows it"
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _ERROR_CHARACTERS = 200
 _MAX_STREAMS = 5
@@ -49,7 +47,7 @@ def status(call: Call, connection_files: tuple[str, ...]) -> Answer:
     if not found:
         return Answer(value, ("no connection has synced into this state store yet", *errors), _exit_code(faults))
     table = Grid(_COLUMNS, [_row(each, now) for each in found], counts=("rows",))
-    return Answer(value, (table, *_notes(found, now), _WHY_NO_NEXT, *errors), _exit_code(faults))
+    return Answer(value, (table, *_notes(found, now), *errors), _exit_code(faults))
 
 
 def _exit_code(faults: Sequence[str]) -> int:
@@ -67,7 +65,6 @@ def _row(each: "ConnectionStatus", now: datetime) -> tuple[Any, ...]:
         _span(took.total_seconds()) if took is not None else "",
         each.rows if each.ended_at else "",
         _span(lag) if lag is not None else "never" if each.started_at else "",
-        _NO_NEXT,
         sparkline(each.rows_by_run),
     )
 
@@ -136,7 +133,6 @@ def _value(each: "ConnectionStatus", now: datetime) -> dict[str, Any]:
         "failing": dict(each.failing),
         "complete_at": time(each.complete_at),
         "lag_seconds": each.lag_seconds(now),
-        "next_at": None,
         "oldest_stream": each.oldest_stream,
         "streams": {name: time(at) for name, at in each.stream_complete_at.items()},
         "rows_by_run": list(each.rows_by_run),
