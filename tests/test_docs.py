@@ -185,6 +185,12 @@ _CHECKS: Mapping[str, Callable[[Snippet, Path], None]] = {
 }
 
 
+def test_no_sample_has_the_setting_with_which_its_source_loses_rows() -> None:
+    samples = [each.values[0] for each in snippets("yaml") if "always_updated" in each.values[0].text]
+    assert [each.page for each in samples if yaml.safe_load(each.text)["config"]["always_updated"] is not True] == []
+    assert {"README.md", "docs/relay.md"} <= {each.page for each in samples}
+
+
 @pytest.mark.parametrize("snippet", [each for each in snippets("yaml") if each.values[0].page not in _IN_ORDER])
 def test_yaml_in_the_docs_is_valid(snippet: Snippet, project: Path) -> None:
     if snippet.title:
@@ -272,6 +278,9 @@ def test_the_readme_is_short_and_says_what_the_package_takes() -> None:
     readme = (ROOT / "README.md").read_text()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert len(readme.splitlines()) < 200
+    for page in (readme, (ROOT / "docs" / "index.md").read_text()):
+        first, second, *_ = page.split("\n## ")[1:]
+        assert first.startswith("Install\n") and "\npip install " in first and second
     assert project["requires-python"] == ">=3.11,<3.14" and "Python 3.11 to 3.13" in readme
     assert {"dagster>=1.13,<1.14", "pyspark>=4.0.1,<4.2"} <= set(project["dependencies"])
     assert "PySpark 4.0 or 4.1 and Dagster 1.13" in readme

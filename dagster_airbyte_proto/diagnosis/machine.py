@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.diagnosis.connector_health import Needs, connector_checks
 from dagster_airbyte_proto.diagnosis.executor_health import cluster_checks, executor_checks, runs_on_executors
-from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, fails, findings, ok
+from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, fails, findings, ok, warning
 from dagster_airbyte_proto.diagnosis.spark_health import spark_checks
 from dagster_airbyte_proto.diagnosis.storage_health import storage_checks
 from dagster_airbyte_proto.diagnosis.store_health import store_checks
@@ -22,7 +22,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.remote_sessions import tokens_of
 
 _PYTHON = "Python"
-_PLATFORMS = ("Linux", "Darwin")
+_TESTED, _UNTRIED = "Linux", "Darwin"
 
 
 def diagnosis(
@@ -57,8 +57,12 @@ def diagnosis(
 
 def _python() -> Sequence[Finding]:
     text = f"{platform.python_version()} ({sys.executable}), dagster_airbyte_proto {version('dagster_airbyte_proto')}"
-    if platform.system() not in _PLATFORMS:
-        return [fails(_PYTHON, f"{text} on {platform.system()}", "Use Linux or macOS; on Windows, WSL 2.")]
+    system = platform.system()
+    if system == _UNTRIED:
+        found = f"{text} on macOS, where nobody has tried it"
+        return [warning(_PYTHON, found, "Expect most of it to work, and run what matters on Linux, as the tests do.")]
+    if system != _TESTED:
+        return [fails(_PYTHON, f"{text} on {system}", "Use Linux; on Windows, WSL 2.")]
     return [ok(_PYTHON, text)]
 
 

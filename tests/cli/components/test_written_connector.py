@@ -1,4 +1,4 @@
-"""The page "Write a connector in an afternoon", as printed: its files and its commands, in their order."""
+"""The page "Write a connector", as printed: its files and its commands, in their order."""
 
 import json
 import shlex

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import platform
 import socket
 import sqlite3
 import sys
@@ -61,6 +62,14 @@ def test_a_machine_that_has_what_it_needs_is_found_well(place: Place) -> None:
     assert shown.code == 0
     assert "ok       Python       " in shown.out and "→ Start its daemon" in shown.out
     assert shown.out.rstrip().splitlines()[-1].startswith("nothing fails, ")
+
+
+@pytest.mark.parametrize(("system", "verdict"), [("Darwin", "warning"), ("Windows", "fails")])
+def test_a_system_that_nobody_tests_on_is_named(
+    place: Place, monkeypatch: pytest.MonkeyPatch, system: str, verdict: str
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: system)
+    assert examine(place)[1]["Python"]["verdict"] == verdict
 
 
 def test_a_warehouse_that_cannot_be_written_fails(place: Place) -> None:
