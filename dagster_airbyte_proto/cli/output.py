@@ -35,7 +35,7 @@ _MARK = re.compile('"([0-9a-f]{32})"')
 
 
 class Grid(NamedTuple):
-    """A table for people. A column with only numbers is aligned to the right.
+    """A table for people. A column with only numbers, and empty cells, is aligned to the right.
 
     The numbers of the columns in `counts` get thousands separators; an id or a year must not. The columns in `texts`
     may be wrapped to make the table fit, between words or names.
@@ -199,10 +199,10 @@ def _table(grid: Grid, cells: Sequence[Sequence[str]], widths: Sequence[int]) ->
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(grid.columns):
-        is_number = all(isinstance(row[number], int | float) for row in grid.rows)
+        values = [row[number] for row in grid.rows if row[number] not in (None, "")]
         table.add_column(
             Text("\n".join(_lines_of_cell(plain(name), widths[number]))),
-            justify="right" if grid.rows and is_number else "left",
+            justify="right" if values and all(isinstance(each, int | float) for each in values) else "left",
             width=widths[number],
             no_wrap=True,
         )

@@ -46,8 +46,13 @@ def status(call: Call, connection_files: tuple[str, ...]) -> Answer:
     errors = [f"error: {fault}" for fault in faults]
     if not found:
         return Answer(value, ("no connection has synced into this state store yet", *errors), _exit_code(faults))
+    return Answer(value, (*status_parts(found, now), *errors), _exit_code(faults))
+
+
+def status_parts(found: "Sequence[ConnectionStatus]", now: datetime) -> list[str | Grid]:
+    """The status of these connections for people: a table, and lines about what is not well."""
     table = Grid(_COLUMNS, [_row(each, now) for each in found], counts=("rows",))
-    return Answer(value, (table, *_notes(found, now), *errors), _exit_code(faults))
+    return [table, *_notes(found, now)]
 
 
 def _exit_code(faults: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,15 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from dagster_airbyte_proto.cli.call import Call
+from dagster_airbyte_proto.cli.commands.machine.envs import environments_table
+from dagster_airbyte_proto.cli.commands.push import report_parts as push_parts
+from dagster_airbyte_proto.cli.commands.status import status_parts
 from dagster_airbyte_proto.cli.commands.sync import report_parts
 from dagster_airbyte_proto.cli.output import Answer, Grid, draw
 from dagster_airbyte_proto.cli.program import program
+from dagster_airbyte_proto.diagnosis.connection_status import ConnectionStatus
+from dagster_airbyte_proto.launchers.packages.installed import InstalledEnvironment
+from dagster_airbyte_proto.sync.push.report import PushReport
 from dagster_airbyte_proto.sync.report import SyncReport
 from tests.cli.conftest import USERS, Place
 
@@ -53,6 +60,36 @@ REPORT: dict[str, Any] = {
     "seconds": {"total": 61.25},
     "log": "/home/me/shop/.airbyte-proto/logs/shopify/20261126T113410-2e08a82ff9.log",
 }
+PUSHED: dict[str, Any] = {
+    "connection": "crm_production",
+    "status": "partial",
+    "run_id": "20261126T113410-2e08a82ff9",
+    "recovered_loads": 1,
+    "streams": {
+        "contacts": {
+            "status": "complete",
+            "from": "lake.shopify_production.customers",
+            "planned": {"added": 1_200, "changed": 35, "removed": 4, "unchanged": 1_248_765},
+            "sent": 1_239,
+            "acknowledged": 1_237,
+            "rejected": 2,
+            "rejections": {"email_address: is no address": 2},
+        },
+        "order_items_history": {
+            "status": "failed",
+            "from": "a query",
+            "planned": {"added": 70_120, "changed": None, "removed": None, "unchanged": None},
+            "sent": 10_000,
+            "acknowledged": 9_000,
+            "unknown": 1_000,
+            "resumed": 20_000,
+            "error": "sending rows to the destination (stream order_items_history): exited with code 1: quota exceeded",
+        },
+    },
+    "seconds": 61.25,
+    "log": "/home/me/shop/.airbyte-proto/logs/crm_production/20261126T113410-2e08a82ff9.log",
+}
+NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
 QUERIED = Grid(
     ("id", "year", "name", "address", "note"),
     [
@@ -80,6 +117,7 @@ def assert_is_as_saved(name: str, parts: Sequence[str | Grid]) -> None:
     for width in WIDTHS:
         text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "2026-11-26 11:34:12", drawn(parts, width))
         text = re.sub(r"\b20\d{6}T\d{6}-[0-9a-f]{10}\b", "20261126T113412-0123456789", text)
+        text = re.sub(r"(?<=-0123456789-)[0-9a-f]{12}\b", "0123456789ab", text)
         file = SNAPSHOTS / f"{name}-{width}.txt"
         if not file.exists():
             file.write_text(text)
@@ -115,6 +153,68 @@ def test_the_streams_of_a_connector_fit_a_terminal(place: Place) -> None:
 def test_the_states_of_a_connection_fit_a_terminal(place: Place) -> None:
     answer("sync", place.connect(USERS))
     assert_is_as_saved("state", [*answer("state", "show", "shop").parts])
+
+
+def test_the_report_of_a_push_fits_a_terminal() -> None:
+    assert_is_as_saved("push", push_parts(msgspec.convert(PUSHED, PushReport)))
+
+
+def test_the_plan_of_a_push_fits_a_terminal() -> None:
+    streams = {
+        name: {"status": "complete", "from": each["from"], "planned": each["planned"]}
+        for name, each in PUSHED["streams"].items()
+    }
+    added = {"id": 1000001, "email_address": "ada@example.org", "name": "Ada Lovelace", "address": QUERIED.rows[0][3]}
+    streams["contacts"]["samples"] = {"added": [added], "removed": [dict.fromkeys(added) | {"id": 1000002}]}
+    plan = {**PUSHED, "status": "complete", "plan": True, "recovered_loads": 0, "streams": streams}
+    assert_is_as_saved("push-plan", push_parts(msgspec.convert(plan, PushReport)))
+
+
+def test_the_status_of_connections_fits_a_terminal() -> None:
+    times = {"customers": NOON - timedelta(hours=1), "order_items_history": NOON - timedelta(hours=26)}
+    partial = ConnectionStatus(
+        "shopify_production",
+        "partial",
+        started_at=NOON - timedelta(minutes=75),
+        ended_at=NOON - timedelta(hours=1),
+        rows=1_257_000,
+        rejected=12,
+        uncommitted=5,
+        unfinished_loads=1,
+        failing={"order_items_history": REPORT["streams"]["order_items_history"]["error"]},
+        complete_at=times["order_items_history"],
+        stream_complete_at=times,
+        rows_by_run=(1_000, 250_000, 0, None, 1_250_000, 1_257_000),
+    )
+    complete = ConnectionStatus(
+        "crm",
+        "complete",
+        started_at=NOON - timedelta(seconds=90),
+        ended_at=NOON - timedelta(seconds=50),
+        rows=29,
+        complete_at=NOON - timedelta(seconds=50),
+        stream_complete_at={"contacts": NOON - timedelta(seconds=50)},
+        rows_by_run=(29,) * 10,
+    )
+    assert_is_as_saved("status", status_parts([complete, partial, ConnectionStatus("later", "never")], NOON))
+
+
+def test_the_loads_of_a_connection_fit_a_terminal(place: Place) -> None:
+    for records in (25, 30):
+        answer("sync", place.connect({"streams": {"users": {"records": records}, "orders": {"records": records}}}))
+    assert_is_as_saved("loads", [*answer("loads", "list", "shop").parts])
+
+
+def test_installed_environments_fit_a_terminal() -> None:
+    def installed(name: str, package: str, interpreter: str, *users: str) -> InstalledEnvironment:
+        return InstalledEnvironment(Path(name), Path(f"{name}.build-x"), package, interpreter, users, NOON)
+
+    faker = installed("airbyte-source-faker-7.2.1-cp311-0123456789ab", "airbyte-source-faker==7.2.1", "python 3.11.9",
+                      "shopify_production", "shop")  # fmt: skip
+    geo = installed("@acme+geo@1.2.0-node20-0123456789ab", "@acme/geo@1.2.0", "node 20.20.2", "crm_production")
+    remains = installed("tap-csv-1.0-cp311-0123456789ab", "", "")
+    rows = [(faker, 380 << 20, True), (geo, 2_100_000, False), (remains, 4_096, False)]
+    assert_is_as_saved("envs", [environments_table(rows)])
 
 
 def test_the_rows_of_a_query_fit_a_terminal() -> None:

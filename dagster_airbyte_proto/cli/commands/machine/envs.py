@@ -33,7 +33,9 @@ def list_environments(call: Call) -> Answer:
         "size_bytes": sum(size for _, size, _ in rows),
         "components": _components_value(components),
     }
-    return Answer(value, (*([_grid(rows)] if rows else []), total, *_components_line(components, "compiled")))
+    return Answer(
+        value, (*([environments_table(rows)] if rows else []), total, *_components_line(components, "compiled"))
+    )
 
 
 @command_in(envs, "prune")
@@ -83,7 +85,7 @@ def prune(call: Call, names: tuple[str, ...], unused_days: int, takes_all: bool,
         "size_bytes": freed,
         "dry_run": dry_run,
     }
-    return Answer(value, (*([_grid(removed)] if removed else []), *lines))
+    return Answer(value, (*([environments_table(removed)] if removed else []), *lines))
 
 
 def _components_value(components: "Sequence[KeptComponent]") -> dict[str, int]:
@@ -118,7 +120,8 @@ def _names(environment: "InstalledEnvironment") -> tuple[str, ...]:
     return environment.name, environment.package, environment.package_name
 
 
-def _grid(rows: "Sequence[tuple[InstalledEnvironment, int, bool]]") -> Grid:
+def environments_table(rows: "Sequence[tuple[InstalledEnvironment, int, bool]]") -> Grid:
+    """The table for people: each environment with its size in bytes, and whether it is in use."""
     return Grid(
         _LIST,
         [
