@@ -22,7 +22,7 @@ from dagster_airbyte_proto.sync.report import SyncStatus
 PushOfPartition = Callable[[Slice | None, Sequence[str]], PushReport]
 """Pushes the named streams in one partition, or without a partition."""
 
-_SUMMED = ("sent", "acknowledged", "rejected", "unknown", "unnamed", "resumed")
+_SUMMED = ("sent", "acknowledged", "rejected", "unknown", "unnamed", "resumed", "bytes")
 
 
 _REPORT = msgspec.json.Decoder(PushReport)

@@ -36,6 +36,7 @@ class PushMetadata(NamespacedMetadataSet):
     resumed: int | None = None
     rejections: dg.JsonMetadataValue | None = None
 
+    bytes: int
     metrics: dg.JsonMetadataValue | None = None
 
     pushed_from: str
@@ -70,6 +71,7 @@ def push_metadata(report: PushReport, pushed: PushedStreamReport, upstream: dg.A
         unknown=pushed.unknown,
         resumed=pushed.resumed or None,
         rejections=dg.JsonMetadataValue(dict(pushed.rejections)) if pushed.rejections else None,
+        bytes=pushed.bytes,
         metrics=dg.JsonMetadataValue(pushed.metrics) if pushed.metrics else None,
         pushed_from=pushed.origin,
         snapshot=pushed.snapshot,

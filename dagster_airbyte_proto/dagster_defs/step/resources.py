@@ -119,7 +119,11 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
 
         def run(cancel: threading.Event, listener: CommitListener) -> PushReport:  # noqa: ARG001 - a push has no gate
             options = RunOptions(
-                cancel, progress, run_id=context.run.run_id, lease_wait_seconds=self.lease_wait_seconds
+                cancel,
+                progress,
+                run_id=context.run.run_id,
+                lease_wait_seconds=self.lease_wait_seconds,
+                attempt=context.retry_number + 1,
             )
             tables = io_manager.tables(labels)
             with opened_engine(self, tables, deployment, _STOP_GRACE_SECONDS) as engine:

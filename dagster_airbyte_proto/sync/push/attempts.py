@@ -30,6 +30,8 @@ class PlanPart(NamedTuple):
 class DeliveryAttempts:
     """The attempts to deliver one plan, and what they came to.
 
+    `sent_bytes` are those of all records that were sent, some of them again.
+
     `parts` gives the parts from a position on. It is called once for each attempt. `unproved_reasons` are those of the
     rows that the last process refused, and that its destination did not prove.
     """
@@ -42,7 +44,7 @@ class DeliveryAttempts:
         storage: Storage,
     ) -> None:
         self._context, self._plan, self._parts, self._storage = context, plan, parts, storage
-        self.sent = self.unnamed = 0
+        self.sent = self.unnamed = self.sent_bytes = 0
         self.unproved_reasons: Counter[str] = Counter()
         self.error: ProtoError | None = None
 
@@ -80,6 +82,7 @@ class DeliveryAttempts:
             has_failed = False
         finally:
             self.sent = max(self.sent, process.sent)
+            self.sent_bytes += process.encoder.encoded_bytes
             self.unnamed += process.unnamed_for_good if has_failed else process.unnamed
             self.unproved_reasons = process.refused.reasons
 

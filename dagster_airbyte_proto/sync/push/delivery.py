@@ -72,8 +72,8 @@ class ProcessDelivery:
         self._acks = Acknowledgements(plan.plan_id, 0)
         self._rejected_records = RejectedRecords(rules, stream.keys)
         self._output = DestinationOutput(context.destination, plan.stream, self._acks, self._rejected_records)
-        self._encoder = StreamEncoder(self._protocol, stream, rules)
-        self._noted_at, self._trusts_exit = 0.0, context.connection.acknowledge == "exit"
+        self.encoder = StreamEncoder(self._protocol, stream, rules)
+        self._noted_at = 0.0
         self._has_ended_well = False
         self._served = ServedValues()
         self._kept = KeptScopes(context, plan)
@@ -114,7 +114,7 @@ class ProcessDelivery:
             served_values(context.destination, context.store, asset_of(plan), check, others) as self._served,
             written_batches(context.connection) as self._files,
         ):
-            self._encoder.files = self._files
+            self.encoder.files = self._files
             running = context.destination.connector.launch(self._protocol.write(request), self._served.variables)
             report = self._delivered(running, request, part)
         self._check_end(report, part)
@@ -176,13 +176,13 @@ class ProcessDelivery:
         began_at = time.monotonic()
         for batch in paced_batches(self._context, self._plan, self._storage, part.start, part.end):
             self._wait_for_rate(running, batch.end - part.start, began_at)
-            rows, refused = self._encoder.sendable(batch)
+            rows, refused = self.encoder.sendable(batch)
             for each in refused:
                 self._reject(each)
             self._context.store.announce_rows(self._context.lease, self._plan, batch.end)
             reach("push.announced")
             self.sent = batch.end
-            for piece in self._encoder.pieces(rows, batch):
+            for piece in self.encoder.pieces(rows, batch):
                 self._write(running, piece)
             # Before it is written: it may come back while we still write.
             self._acks.sent(batch.end, rows.num_rows)

@@ -212,6 +212,7 @@ def _deliver_and_fold(
         sent=sent - start,
         acknowledged=proved - unnamed,
         rejected=rejected + unnamed,
+        bytes=attempts.sent_bytes,
         unnamed=unnamed,
         unknown=sent - delivery.acknowledged,
         resumed=start,

@@ -24,6 +24,7 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
     - `rejected` rows were refused, by us before they were sent or by the destination. `unnamed` of them the destination
       only counted: nobody knows which they are.
     - `unknown` rows were sent and not acknowledged. `resumed` of the plan were acknowledged by runs before.
+    - `bytes` are those of the records as they were sent; of attempts that failed, too.
     - `cursor` is the greatest value of the cursor column up to which rows were planned, `snapshot` the snapshot of the
       table. `fields` are those that the destination gets.
     - `version_before` is the version of the connection's states when the push began: a rollback to it undoes the push.
@@ -40,6 +41,7 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
     unknown: int = 0
     unnamed: int = 0
     resumed: int = 0
+    bytes: int = 0
     snapshot: str | None = None
     version_before: int | None = None
     error: str | None = None

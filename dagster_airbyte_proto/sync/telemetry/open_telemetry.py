@@ -48,6 +48,7 @@ _SYNC_SECONDS = _METER.create_histogram(
     "airbyte_proto.sync.duration", "s", "Duration of syncs", explicit_bucket_boundaries_advisory=_SYNC_BUCKETS
 )
 _PUSHED = _METER.create_counter("airbyte_proto.push.rows", "{row}", "Rows that destinations acknowledged")
+_PUSHED_BYTES = _METER.create_counter("airbyte_proto.push.bytes", "By", "Bytes of records that destinations were sent")
 _PUSH_SECONDS = _METER.create_histogram(
     "airbyte_proto.push.duration", "s", "Duration of pushes", explicit_bucket_boundaries_advisory=_SYNC_BUCKETS
 )
@@ -171,6 +172,7 @@ class _OpenTelemetryMeter:
         for name, stream in report.streams.items():
             attributes = self._attributes(name)
             _PUSHED.add(stream.acknowledged, attributes)
+            _PUSHED_BYTES.add(stream.bytes, attributes)
             self._sent(name, stream.metrics)
             _REJECTED.add(stream.rejected, attributes)
             _UNKNOWN.set(stream.unknown, attributes)

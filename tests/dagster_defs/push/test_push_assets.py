@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 
@@ -20,6 +21,8 @@ from dagster_airbyte_proto import (
 )
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.sync.push import run
+from dagster_airbyte_proto.sync.telemetry.run_telemetry import NoTelemetry, RunIdentity
 from tests.dagster_defs.support.folder_shop import FolderIOManager
 from tests.dagster_defs.support.saved import ORDERS, USERS, connection, named, save
 from tests.sync.push.pushed_table import PushedTable, person
@@ -262,6 +265,28 @@ def test_a_retry_records_what_is_pushed_and_does_not_push_it_again(
     checks = [each.asset_key.path[-1] for each in result.get_asset_check_evaluations()]
     assert checks == ["contacts", "others"]
     assert [row["id"] for row in table.received()] == [1, 2, 1, 2]
+
+
+def test_a_retry_is_measured_as_one(
+    table: PushedTable, dagster_instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+
+    class Telemetry(NoTelemetry):
+        def push(self, *runs: object) -> AbstractContextManager[object]:
+            attempts.extend(each.attempt for each in runs if isinstance(each, RunIdentity))
+            return super().push(*runs)
+
+    monkeypatch.setattr(run, "installed_telemetry", Telemetry)
+
+    @push_assets(connection=Connection.from_file(table.connection_file()), retry_policy=dg.RetryPolicy(max_retries=1))
+    def crm(context: dg.AssetExecutionContext, connector: ConnectorResource) -> Iterator[dg.MaterializeResult[None]]:
+        if context.retry_number == 0:
+            raise OSError("the step's own fault")
+        yield from connector.push(context)
+
+    assert _run(table, crm, dagster_instance).success
+    assert attempts == [2]
 
 
 def test_streams_that_depend_on_each_other_are_pushed_upstream_first(

@@ -1,5 +1,6 @@
 """Spans and metrics of syncs, taken up by the SDK's exporters in memory."""
 
+import json
 import os
 import subprocess
 import sys
@@ -162,6 +163,9 @@ def test_a_push_has_a_span_with_its_deliveries_below_and_counts_its_rows(
     assert attributes["airbyte_proto.status"] == of_run["airbyte_proto.status"] == "complete"
     assert of_run["airbyte_proto.run.id"] == report.run_id
     assert collected.metric("airbyte_proto.push.rows") == {"contacts": 7}
+    sent_bytes = report.streams["contacts"].bytes
+    assert collected.metric("airbyte_proto.push.bytes") == {"contacts": sent_bytes}
+    assert sent_bytes > sum(len(json.dumps(row, separators=(",", ":"))) for row in table.received())
     assert collected.metric("airbyte_proto.rejected") == {"contacts": 1}
     assert collected.metric("airbyte_proto.push.duration") == {"complete": 1}
     assert collected.metric("airbyte_proto.completed").keys() == {"contacts"}

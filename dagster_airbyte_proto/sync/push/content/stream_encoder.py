@@ -19,12 +19,16 @@ from dagster_airbyte_proto.sync.push.written_batches import WrittenBatches
 
 
 class StreamEncoder:
-    """The encoding of one stream. `files` are those in which records go, if they go so."""
+    """The encoding of one stream. `files` are those in which records go, if they go so.
+
+    `encoded_bytes` are those of the records so far, in files too.
+    """
 
     def __init__(self, protocol: DestinationProtocol, stream: PushedStream, rules: RowRules) -> None:
         self._protocol, self._stream, self._rules = protocol, stream, rules
         self._schema = opened_row_schema(protocol, rules.schema, stream)
         self.files: WrittenBatches | None = None
+        self.encoded_bytes = 0
 
     @property
     def has_schema(self) -> bool:
@@ -55,12 +59,14 @@ class StreamEncoder:
             return
         if self._protocol.takes_batches:
             frame = arrow_frame(rows)
+            self.encoded_bytes += frame.nbytes
             yield self._protocol.batch_head(self._stream, rows.num_rows, len(frame))
             yield frame
             return
         files = self._files_for(batch)
         framed = ("", "") if files else self._protocol.record_frame(self._stream, time.time_ns() // 1_000_000)
         lines = self._rules.lines(rows, RecordFrame(*framed))
+        self.encoded_bytes += lines.nbytes
         yield self._protocol.batch_line(self._stream, files.write(lines, batch.end)) if files else lines
 
     def _files_for(self, batch: PlanBatch) -> WrittenBatches | None:
