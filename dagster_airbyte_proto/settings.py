@@ -233,18 +233,20 @@ class Settings(SettingsFile):
             secret_file=file.absolute() if file and written.has_secrets() else None,
         )
 
-    def make_home(self) -> None:
-        """Makes the home folder if it is not there, and keeps git out of it: it holds states. Raises ConfigError, or
-        StagingError where the disk is full."""
+    def make_home(self) -> bool:
+        """Makes the home folder if it is not there, and keeps git out of it: it holds states. Returns whether it is
+        new. Raises ConfigError, or StagingError where the disk is full."""
         doing = "opening the home folder"
         try:
-            if not self.home.is_dir():
+            is_new = not self.home.is_dir()
+            if is_new:
                 _make_ignored_folder(self.home)
         except OSError as error:
             found = f"{self.home} cannot be created: {error.strerror}"
             if has_no_room(error):
                 raise StagingError(doing, found, remedy="Make room there, then run the command again.") from error
             raise ConfigError(doing, found, remedy="Name another with --home or AIRBYTE_PROTO_HOME.") from error
+        return is_new
 
     @property
     def staging_folder(self) -> Path:

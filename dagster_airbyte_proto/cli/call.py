@@ -57,10 +57,15 @@ class Call:
         folder = project_folder(here := working_folder())
         found = folder / SETTINGS
         settings = Settings.load(self.home or folder / HOME, self.settings_file or (found if found.is_file() else None))
-        if folder != here and not self._has_named_home:
-            self._has_named_home = True
-            click.echo(f"home folder: {settings.home}", err=True)
+        if folder != here:
+            self._name_home(f"{settings.home}")
         return settings
+
+    def _name_home(self, text: str) -> None:
+        """Says once which home it is, where the user may expect another."""
+        if not self._has_named_home:
+            self._has_named_home = True
+            click.echo(f"home folder: {text}", err=True)
 
     def store(self) -> "DeliveryStore":
         from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
@@ -74,7 +79,8 @@ class Call:
 
     def _settings_of_made_home(self) -> "Settings":
         settings = self.settings()
-        settings.make_home()
+        if settings.make_home():  # In a folder that is the wrong one, all states and tables would seem to be gone.
+            self._name_home(f"{settings.home.absolute()} (new)")
         return settings
 
     def _known_connections(self) -> list[str]:

@@ -57,7 +57,7 @@ def test_what_the_user_got_wrong_is_reported_though_a_session_starts(place: Plac
     place.connect(USERS)
     ended = place.start("sync", "shop.yaml", "--streams", "user", **java).end()
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("error: choosing streams (--streams): there is no stream 'user'\n")
+    assert "\nerror: choosing streams (--streams): there is no stream 'user'\n" in ended.err
 
 
 @pytest.mark.spark

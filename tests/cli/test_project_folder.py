@@ -21,6 +21,18 @@ def test_a_command_in_a_subfolder_uses_the_home_of_its_project(place: Place, mon
     assert list(below.iterdir()) == []
 
 
+def test_a_command_that_makes_a_home_names_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = place.folder / "elsewhere"
+    elsewhere.mkdir()
+    (place.folder / "airbyte-proto.yaml").unlink()
+    monkeypatch.chdir(elsewhere)
+    line = f"home folder: {elsewhere / '.airbyte-proto'} (new)\n"
+    assert place.run("state", "list").err.startswith(line)
+    assert "home folder" not in place.run("state", "list").err
+    monkeypatch.setenv("AIRBYTE_PROTO_HOME", str(place.folder / "named"))
+    assert f"home folder: {place.folder / 'named'} (new)" in place.run("state", "list", "--json").err
+
+
 def test_dagster_and_calls_from_python_find_the_same_home(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     home, below = place.folder / ".airbyte-proto", place.folder / "definitions"
     home.mkdir(exist_ok=True)

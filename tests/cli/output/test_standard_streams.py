@@ -35,6 +35,7 @@ def test_a_sync_runs_without_any_stream(place: Place) -> None:
 
 
 def test_an_answer_that_cannot_be_written_is_an_error_of_one_line(place: Place) -> None:
+    (place.folder / ".airbyte-proto").mkdir()
     with FULL.open("w") as full:
         ended = _ran(place, "state", "list", stdout=full)
     assert ended.returncode == 1
