@@ -125,12 +125,6 @@ class DagsterUI:
         expect(editor).to_contain_text("config:")
         return editor
 
-    def write_form(self, text: str) -> None:
-        """Writes over the form in the Launchpad."""
-        self.page.locator(".CodeMirror").click()
-        self.page.keyboard.press("Control+a")
-        self.page.keyboard.insert_text(text)
-
     def launch_from_form(self) -> str:
         """Presses Launch Run in the Launchpad, once it has found the form in order."""
         button = self._button("Launch Run")

@@ -1,4 +1,4 @@
-"""A code location of one connection and its jobs, on tables that need no Spark."""
+"""A code location of one connection and its jobs, on tables that can be rolled back."""
 
 import os
 from pathlib import Path
@@ -25,8 +25,6 @@ defs = dg.Definitions(
     jobs=build_connection_jobs(desk, assets=assets),
     resources={
         "connector": ConnectorResource(home=str(HOME)),
-        "io_manager": SparkTableIOManager(
-            spark=SparkSessionResource(warehouse=str(HOME / "warehouse"), format="parquet")
-        ),
+        "io_manager": SparkTableIOManager(spark=SparkSessionResource(warehouse=str(HOME / "warehouse"))),
     },
 )

@@ -139,6 +139,10 @@ def test_a_terminated_sync_leaves_no_connector_and_keeps_what_is_complete(
     ui.filter_events("type:ASSET_OBSERVATION")
     ui.sees("support / calls")
     ui.take_picture("run-canceled")
+    ui.open_run(run_id)
+    ui.filter_events("type:STEP_FAILURE")
+    ui.sees("The sync of support was cancelled.")
+    expect(ui.page.get_by_text("Stack Trace")).to_have_count(0)
 
 
 @pytest.mark.nightly

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,17 +17,12 @@ from dagster_airbyte_proto.testing import fake_source
 from tests.browser.dagster_server import DagsterServer, Target, running_dagster
 from tests.browser.dagster_ui import DagsterUI
 
-pytestmark = [pytest.mark.browser, pytest.mark.nightly]
+pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.nightly]
 
 _LOCATION = "desk.py"
 _TICKETS = ("desk", "tickets")
 _SCENARIO = {"streams": {"tickets": {"records": 25}}}
-_WITHOUT_TABLES = """ops:
-  desk_rollback:
-    config:
-      tables: false
-      version: null
-"""
+_MORE_TICKETS = {"streams": {"tickets": {"records": 40}}}
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +31,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("desk")
     for file in (Path(__file__).with_name(_LOCATION), Path(fake_source.__file__)):
         shutil.copy(file, folder)
-    command = [sys.executable, "-I", "-S", str(folder / "fake_source.py")]
-    connector = {"protocol": "airbyte", "launch": {"kind": "local", "command": command}}
-    (folder / "desk.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "connector": connector,
-                "config": {"scenario": _SCENARIO},
-                "streams": {"tickets": {"write": "append"}},
-            }
-        )
-    )
+    _offer(folder, _SCENARIO)
     streams = [fake_source.catalog_stream(name, written) for name, written in _SCENARIO["streams"].items()]
     (folder / "catalog.json").write_text(json.dumps({"streams": streams}))
     return folder / "home"
@@ -58,7 +44,20 @@ def server(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[Dag
         yield started
 
 
-def test_states_are_reset_and_rolled_back_from_a_form(server: DagsterServer, ui: DagsterUI, home: Path) -> None:
+def _offer(folder: Path, scenario: dict[str, Any]) -> None:
+    """Writes the connection file: from now on the source has these records."""
+    command = [sys.executable, "-I", "-S", str(folder / "fake_source.py")]
+    written = {
+        "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command}},
+        "config": {"scenario": scenario},
+        "streams": {"tickets": {"write": "append"}},
+    }
+    (folder / "desk.yaml").write_text(yaml.safe_dump(written))
+
+
+def test_states_and_tables_are_reset_and_rolled_back_from_forms_as_they_stand(
+    server: DagsterServer, ui: DagsterUI, home: Path
+) -> None:
     server.wait_for_run(ui.materialize(_TICKETS), "SUCCESS")
     ui.sees_metadata(_TICKETS, "airbyte_proto/emitted", "25")
     assert _states(home) == ["tickets"]
@@ -67,17 +66,29 @@ def test_states_are_reset_and_rolled_back_from_a_form(server: DagsterServer, ui:
     expect(form).to_contain_text("streams: []")
     server.wait_for_run(ui.launch_from_form(), "SUCCESS")
     assert _states(home) == []
+    _roll_back(server, ui)
+    assert _states(home) == ["tickets"]
 
+    _offer(home.parent, _MORE_TICKETS)
+    server.wait_for_run(ui.materialize(_TICKETS), "SUCCESS")
+    ui.sees_metadata(_TICKETS, "airbyte_proto/emitted", "15")
+    ui.sees_metadata(_TICKETS, "dagster/row_count", "40")
+    ui.open_launchpad(_LOCATION, "rollback_desk")
+    ui.take_picture("launchpad")
+    _roll_back(server, ui)
+
+    # Rows and state have gone back together: the same rows come again, once.
+    server.wait_for_run(ui.materialize(_TICKETS), "SUCCESS")
+    ui.sees_metadata(_TICKETS, "airbyte_proto/emitted", "15")
+    ui.sees_metadata(_TICKETS, "dagster/row_count", "40")
+
+
+def _roll_back(server: DagsterServer, ui: DagsterUI) -> None:
+    """Launches the job with the form as the Launchpad shows it."""
     form = ui.open_launchpad(_LOCATION, "rollback_desk")
     expect(form).to_contain_text("tables: true")
     expect(form).to_contain_text("version: null")
-    ui.write_form(_WITHOUT_TABLES)
-    ui.take_picture("launchpad")
     server.wait_for_run(ui.launch_from_form(), "SUCCESS")
-    assert _states(home) == ["tickets"]
-
-    server.wait_for_run(ui.materialize(_TICKETS), "SUCCESS")
-    ui.sees_metadata(_TICKETS, "airbyte_proto/emitted", "0")
 
 
 def _states(home: Path) -> list[str]:
