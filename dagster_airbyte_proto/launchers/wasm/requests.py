@@ -50,6 +50,9 @@ def carried_out(invocation: Invocation, component: OpenedComponent, warnings: tu
         yield _failure("COMPONENT_ENDED", said, host.stream, is_retryable=True)
     finally:
         host.close()
+    if host.left_out_lines:
+        found = f"{host.left_out_lines:,} lines of the connector's log are left out: there are too many for one stream"
+        yield messages.line("log", level=1, message=found)
 
 
 def _failure(code: str, message: str, stream: str | None, *, is_retryable: bool = False) -> bytes:

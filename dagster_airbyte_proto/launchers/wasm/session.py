@@ -9,9 +9,14 @@ The limit of time holds for one call, and counts the connector's own time: what 
 it takes between two looks at it of which the second finds nothing either. It may spin, sleep or wait for what never
 comes: we stop waiting, and end it. A transform's run has the limit for each of its batches: how many there are is not
 for the transform to say.
+
+A connector that logs without a pause never lets us wait: the next message is there before we have looked at the last.
+So serving a call that expects no reply counts too. One that expects a reply has us wait for the next one, and what we
+do meanwhile (a batch that is taken in, a server that is waited for) is not the connector's time.
 """
 
 import time
+from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -46,10 +51,28 @@ class ComponentEnded(Exception):
 class CallTookTooLong(Exception):
     """A call took more time than the connector has for it. It stays within this room."""
 
-    def __init__(self, name: str, seconds: float) -> None:
-        super().__init__(
-            f"its call {name} took more than {seconds:g} s of its own time (limits: timeout_seconds): it was ended"
-        )
+    def __init__(self, name: str, seconds: float, spent: str = "") -> None:
+        took = f"its call {name} took more than {seconds:g} s of its own time{spent}"
+        super().__init__(f"{took} (limits: timeout_seconds): it was ended")
+
+
+class _UnansweredCalls:
+    """The calls without a reply that one call of the connector makes, and the seconds that they take us."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._counts: Counter[str] = Counter()
+
+    def add(self, name: str, seconds: float) -> None:
+        self.seconds += seconds
+        self._counts[name] += 1
+
+    def share_of(self, all_seconds: float) -> str:
+        """Names the call that took most of this time, if one did."""
+        if self.seconds * 2 < all_seconds or not self._counts:
+            return ""
+        [(name, count)] = self._counts.most_common(1)
+        return f", most of it by {count:,} calls of {name}"
 
 
 class ComponentSession:
@@ -93,6 +116,7 @@ class ComponentSession:
         """Calls a function and returns its value, or the error that it reports."""
         number, function = self._functions[name]
         waited = self._write(command(number, function, arguments), name, 0.0)
+        unanswered = _UnansweredCalls()
         while True:
             chunk, seconds = self._chunk(self._timeout_seconds - waited)
             waited += seconds
@@ -101,6 +125,7 @@ class ComponentSession:
             if chunk is None:
                 yield None
                 continue
+            served_from = time.monotonic()
             for message in self._reader.feed(chunk):
                 if isinstance(message, CommandAnswer):
                     value: Tagged = message.value(function)
@@ -108,7 +133,7 @@ class ComponentSession:
                 if isinstance(message, Ready):
                     continue
                 if self._host.asks_transform_further(message):
-                    waited = 0.0
+                    waited, unanswered = 0.0, _UnansweredCalls()
                     self._host.note_answer()
                     while self._host.output:
                         yield self._host.output.popleft()
@@ -120,12 +145,17 @@ class ComponentSession:
                 while self._host.is_connecting(message, min(self.wait_seconds, _IDLE_SECONDS)):
                     yield None
                 result = self._host.answer(message)
+                if not message.expects_reply:
+                    unanswered.add(message.function.name, time.monotonic() - served_from)
                 while self._host.output:
                     yield self._host.output.popleft()
                 if message.expects_reply:
                     waited = self._write(reply_to(message.function, result), name, waited)
+                elif (spent := waited + unanswered.seconds) >= self._timeout_seconds:
+                    raise CallTookTooLong(name, self._timeout_seconds, unanswered.share_of(spent))
                 if time.monotonic() >= self._step_ends_at:
                     yield None
+                served_from = time.monotonic()
 
     def call_patiently(self, name: str, *arguments: Any) -> Steps:
         """Calls a function again while its error allows it, unless the call had an effect here already."""

@@ -5,8 +5,10 @@ Beside these: files, variables, hosts and addresses in test_host_functions.py an
 memory, recursion and changed compiled code in test_launcher.py.
 """
 
+import re
 import resource
 import socket
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -23,11 +25,13 @@ from dagster_airbyte_proto.protocols.conversation import Verb
 from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.component.interface import HOST_FUNCTIONS
 from dagster_airbyte_proto.protocols.rapidbyte.component.wire import HostCall
-from dagster_airbyte_proto.protocols.rapidbyte.grants import HostRule
+from dagster_airbyte_proto.protocols.rapidbyte.grants import HostRule, Narrowing
 from tests.launchers.wasm.conftest import Component, Output, invocation, output
 from tests.support.wasm import guests
 
 pytestmark = pytest.mark.everyday(
+    "test_one_that_calls_us_without_end_is_ended[log]",
+    "test_a_log_has_so_much_room_and_no_more",
     "test_a_destination_that_drops_no_frame_gets_no_more",
     "test_a_handle_is_good_for_its_own_component_alone",
     "test_no_spelling_of_an_address_leads_to_this_machine",
@@ -94,6 +98,41 @@ def test_a_flood_of_words_waits_until_it_is_read(source: Component) -> None:
     assert running.read(1.0) == b""
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     assert grown < 200 * _MIB
+
+
+@pytest.mark.parametrize("call", ["log", "metric", "drop"])
+def test_one_that_calls_us_without_end_is_ended(source: Component, call: str) -> None:
+    """There is always a message of it to be read, so nobody ever waits for it."""
+    found = source.read(f"endless {call}", source.launcher(Narrowing(timeout_seconds=1)))
+    [error] = found.errors
+    assert re.fullmatch(
+        r"internal/TIMEOUT: its call run took more than 1 s of its own time(, most of it by [\d,]+ calls of [\w-]+)?"
+        r" \(limits: timeout_seconds\): it was ended",
+        error,
+    )
+    assert found.report.stopped
+
+
+def test_a_slow_reader_takes_nothing_of_the_time_of_one_that_logs(source: Component) -> None:
+    launcher = source.launcher(Narrowing(timeout_seconds=2))
+    running = launcher.launch(invocation(Verb.READ, {"script": "logs 200"}), environment={})
+    chunks = []
+    while (chunk := running.read(5)) != b"":
+        chunks.append(chunk)
+        time.sleep(0.02)
+    assert b'"finished"' in (chunks[-2] or b"")
+
+
+def test_a_log_has_so_much_room_and_no_more(source: Component) -> None:
+    found = source.read("logs 1200;log 1 careful")
+    lines = [each for each in found.logged if each.startswith("x")]
+    assert 1000 < len(lines) < 1200
+    assert found.logged[len(lines) :] == [
+        "careful",
+        "closed",
+        f"{1200 - len(lines)} lines of the connector's log are left out: there are too many for one stream",
+    ]
+    assert found.report.ended_cleanly
 
 
 def test_a_handle_is_good_for_its_own_component_alone(source: Component) -> None:

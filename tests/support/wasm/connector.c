@@ -227,6 +227,10 @@ static void one(text op, text a, text context) {
         __builtin_memset(p, 'x', 60 << 10);
         for (u64 n = number(a); n; n--) log_text(2, p, 60 << 10);
     }
+    else if (same(op, TEXT("endless"))) {           // calls without a pause, and without an end
+        int is_log = same(a, TEXT("log")), is_metric = same(a, TEXT("metric"));
+        for (;;) { if (is_log) log_text(2, "x", 1); else if (is_metric) metric("{}", 2, r); else frame_drop(1); }
+    }
     else if (same(op, TEXT("deep"))) {              // a checkpoint of lists in lists
         u32 n = number(a);
         char *p = scratch(2 * n + 6);

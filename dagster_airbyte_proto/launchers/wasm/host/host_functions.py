@@ -5,7 +5,7 @@ of the output (`messages.py`), in `output`: whoever serves the calls takes it fr
 
 | call | limits |
 |---|---|
-| log, metric | a text is cut after 64 KiB |
+| log, metric | a text is cut after 64 KiB; `log_room.py` |
 | checkpoint | 16 MiB, a JSON object, of the connector's own kind |
 | emit-dlq-record | 10,000 a run |
 | state-… | a key of 1 KiB, a value of 1 MiB, 4 MiB for a stream or another scope, 10,000 puts a run |
@@ -27,6 +27,7 @@ from dagster_airbyte_proto.launchers.wasm.host.component_state import (
 )
 from dagster_airbyte_proto.launchers.wasm.host.frames import Frames
 from dagster_airbyte_proto.launchers.wasm.host.inbox import Inbox, records_processed
+from dagster_airbyte_proto.launchers.wasm.host.log_room import LogRoom
 from dagster_airbyte_proto.launchers.wasm.host.refusals import CallRefused, refusal
 from dagster_airbyte_proto.launchers.wasm.host.sockets import HostSockets
 from dagster_airbyte_proto.protocols.rapidbyte import messages
@@ -66,6 +67,7 @@ class HostFunctions:
         self._frames, self._sockets = Frames(), HostSockets(rule)
         self.rejected = self._puts = 0
         self._has_unreported_puts = False
+        self._log_room = LogRoom()
         self._characters = dict.fromkeys(range(CONNECTOR_INSTANCE + 1), 0)
         for name, scope in SHARED.items():
             self._characters[scope] = _size(state.shared()[name])
@@ -126,6 +128,7 @@ class HostFunctions:
         """Notes that this stream runs from now on, with the values that it kept, and its last checkpoint."""
         self.stream = stream
         self.rejected = self._puts = 0
+        self._log_room.renew()
         self._last_checkpoint, self._has_unsaved = checkpoint, False
         self._characters[PER_STREAM] = _size(values)
         for key, text in values.items():
@@ -141,6 +144,11 @@ class HostFunctions:
         """All that is kept, by the names of the scopes; nothing if there is none."""
         found = {**self._state.shared(), "stream": self._state.of_stream(self.stream) if self.stream else {}}
         return {name: values for name, values in found.items() if values}
+
+    @property
+    def left_out_lines(self) -> int:
+        """The lines of its log that were left out, because there were too many."""
+        return self._log_room.left_out
 
     def close(self) -> None:
         self._sockets.close_all()
@@ -167,7 +175,9 @@ class HostFunctions:
         return self._frames.add_sealed(content)
 
     def _log(self, level: int, text: str) -> None:
-        self._write("log", level=level, message=text[:_MAX_TEXT])
+        shown = text[:_MAX_TEXT]
+        if self._log_room.takes(level, shown):
+            self._write("log", level=level, message=shown)
 
     def _metric(self, payload: str) -> None:
         self._write("metric", message=payload[:_MAX_TEXT])

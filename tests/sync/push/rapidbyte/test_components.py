@@ -18,6 +18,7 @@ pytestmark = pytest.mark.everyday(
     "test_an_error_is_tried_again_by_its_own_class",
     "test_a_rejected_record_is_the_row_that_it_is",
     "test_without_a_checkpoint_no_row_counts",
+    "test_a_component_that_breaks_leaves_what_it_proved[chat]",
 )
 
 _PEOPLE = [person(number) for number in range(23)]
@@ -151,7 +152,13 @@ def test_after_a_commit_of_which_nobody_knows_nothing_is_tried_again(
 
 @pytest.mark.parametrize(
     ("fault", "found"),
-    [("trap", "the component trapped"), ("spin", "took more than 1 s of its own time"), ("liar", "CHECKPOINT_AHEAD")],
+    [
+        ("trap", "the component trapped"),
+        ("spin", "took more than 1 s of its own time"),
+        ("chat", "took more than 1 s of its own time"),
+        ("liar", "CHECKPOINT_AHEAD"),
+    ],
+    ids=["trap", "spin", "chat", "liar"],
 )
 def test_a_component_that_breaks_leaves_what_it_proved(quick_folder: Path, fault: str, found: str) -> None:
     table = ComponentTable(quick_folder, mode="append")
