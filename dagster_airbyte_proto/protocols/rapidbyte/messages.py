@@ -167,7 +167,7 @@ def _destination_error(error: ReportedError, stream: StreamId | None) -> ErrorEv
     kind = FailureKind.TRANSIENT if pauses else FailureKind.SYSTEM
     if error.kind is FailureKind.CONFIG:
         kind = FailureKind.CONFIG
-    said = str(error) if error.commit_outcome is None else f"{error} ({error.commit_outcome})"
+    said = error.described(error.commit_outcome or "")
     details = UnmaskedText(error.details_json or "")
     return ErrorEvent(UnmaskedText(said), kind, stream, internal_message=details, pauses_seconds=pauses)
 

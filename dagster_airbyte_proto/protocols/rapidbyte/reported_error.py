@@ -8,6 +8,9 @@
 
 A call is tried again only if its error is both `retryable` and `safe-to-retry`, at most three times in all, and never
 after a commit whose outcome may be that it happened.
+
+The scope is for whoever reads the message: the protocol names three and asks for nothing. A call that ended with an
+error has failed as a whole, also for one record: the ones behind that were not tried.
 """
 
 from collections.abc import Mapping
@@ -55,6 +58,7 @@ class ReportedCommit(StrEnum):
 
 
 _BASE_SECONDS = MappingProxyType({BackoffClass.FAST: 0.1, BackoffClass.NORMAL: 1.0, BackoffClass.SLOW: 5.0})
+_SCOPES = MappingProxyType({ErrorScope.PER_BATCH: "of a batch", ErrorScope.PER_RECORD: "of a record"})
 _CONFIG = (ErrorCategory.CONFIG, ErrorCategory.AUTH, ErrorCategory.PERMISSION)
 _TRANSIENT = (ErrorCategory.RATE_LIMIT, ErrorCategory.TRANSIENT_NETWORK, ErrorCategory.TRANSIENT_DB)
 
@@ -104,7 +108,12 @@ class ReportedError(NamedTuple):
         }
 
     def __str__(self) -> str:
-        return f"{self.category}/{self.code}: {self.message}"
+        return self.described()
+
+    def described(self, *more: str) -> str:
+        """The error for people, with its scope, where it says one, and more that is known of it."""
+        said = ", ".join(each for each in (_SCOPES.get(self.scope, ""), *more) if each)
+        return f"{self.category}/{self.code}: {self.message}" + (f" ({said})" if said else "")
 
     @property
     def kind(self) -> FailureKind:

@@ -154,7 +154,7 @@ def test_an_error_of_the_component_fails_its_stream_alone(place: Place) -> None:
     report = place.json("sync", _connect(place, script_users="ipc first;fail"), code=1)
     users, orders = report["streams"]["users"], report["streams"]["orders"]
     assert (users["status"], orders["status"]) == ("failed", "complete")
-    assert "rate-limit/BOOM: déjà vu" in users["error"]
+    assert "rate-limit/BOOM: déjà vu (of a batch)" in users["error"]
 
 
 def test_what_it_keeps_for_a_stream_is_there_in_the_next_run(place: Place) -> None:

@@ -65,7 +65,7 @@ def test_a_check_opens_validates_and_closes(source: Component, status: str) -> N
 @pytest.mark.parametrize("call", ["open", "validate"])
 def test_an_error_of_a_check_is_its_verdict(source: Component, call: str) -> None:
     found = output(source.launcher(), Verb.CHECK, {"fail": call})
-    assert found.lines[0] == {"type": "check", "status": "failed", "message": "rate-limit/BOOM: déjà vu"}
+    assert found.lines[0] == {"type": "check", "status": "failed", "message": "rate-limit/BOOM: déjà vu (of a batch)"}
 
 
 def test_a_catalog_comes_as_the_component_wrote_it(source: Component) -> None:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.everyday(
     "test_an_error_is_tried_again_by_its_own_class",
     "test_a_rejected_record_is_the_row_that_it_is",
     "test_without_a_checkpoint_no_row_counts",
+    "test_an_error_names_its_scope_and_its_commit[record]",
     "test_a_component_that_breaks_leaves_what_it_proved[chat]",
 )
 
@@ -125,6 +126,23 @@ def test_an_error_is_tried_again_by_its_own_class(quick_folder: Path, scope: str
     # What the first run's checkpoint covered is not sent again.
     assert sum(batch.num_rows for batch in first) == 15
     assert [row["id"] for batch in second for row in batch.to_pylist()] == [*range(10, 23)]
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        ({"scope": "0"}, "déjà vu"),
+        ({"scope": "1"}, "déjà vu (of a batch)"),
+        ({"scope": "2", "commit": "1"}, "déjà vu (of a record, after-commit-unknown)"),
+    ],
+    ids=["stream", "batch", "record"],
+)
+def test_an_error_names_its_scope_and_its_commit(quick_folder: Path, error: dict[str, str], found: str) -> None:
+    table = ComponentTable(quick_folder)
+    table.config |= {"fault": "error", "fault_at": "5", "category": "6", **error}
+    table.fill(_PEOPLE)
+    [said] = [line for line in (table.contacts().error or "").splitlines() if "déjà vu" in line]
+    assert said.endswith(f'data/BOOM: {found} ({{"k":1}})')
 
 
 @pytest.mark.parametrize(
