@@ -96,10 +96,11 @@ class WasmLauncher:
         if not component.is_compiled and self._options.on_notice:
             self._options.on_notice(f"compiling {self._path.name}, once for this machine")
         parts = partition_invocations(invocation) if connector.manifest.reads_partitions else [invocation]
+        state = self._state or MemoryState(_kept(invocation))
         running: list[RunningComponent] = []
         try:
             for part in parts:
-                running.append(self._running(part, component, grants, connector.manifest.version_warning))
+                running.append(self._running(part, component, grants, state, connector.manifest.version_warning))
         except BaseException:
             for each in running:
                 each.stop()
@@ -107,11 +108,11 @@ class WasmLauncher:
         return running[0] if len(parts) == 1 else RunningPartitions(running, invocation)
 
     def _running(
-        self, invocation: Invocation, component: CachedComponent, grants: Grants, warning: str
+        self, invocation: Invocation, component: CachedComponent, grants: Grants, state: ComponentState, warning: str
     ) -> RunningComponent:
         program = self._started(component, grants)
         inbox = Inbox() if invocation.takes_input else None
-        host = HostFunctions(component.role, grants.hosts, self._state or MemoryState(_kept(invocation)), inbox)
+        host = HostFunctions(component.role, grants.hosts, state, inbox)
         session = ComponentSession(program, component.role, host, grants.timeout_seconds)
         warnings = tuple(filter(None, (warning,)))
         steps = carried_out(invocation, OpenedComponent(program, session, host), warnings)

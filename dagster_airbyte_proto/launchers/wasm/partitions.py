@@ -4,8 +4,8 @@
   partitions runs in the first.
 - A stream has started once a component starts it, and finished once all have. An error of one is an error of the
   stream, so nothing of it lands.
-- A checkpoint of a partition is no state: it is in the log. What components keep is merged at the end, and for one key
-  the last one to end has its way.
+- A checkpoint of a partition is no state: it is in the log. Components share what they keep, so the last one to end
+  has all of it.
 - There is one thread, which looks at each component in turn: the others work on meanwhile.
 """
 
@@ -20,7 +20,7 @@ from dagster_airbyte_proto.launchers.process import ExitReport
 from dagster_airbyte_proto.launchers.wasm.running_component import RunningComponent
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 from dagster_airbyte_proto.protocols.rapidbyte import messages
-from dagster_airbyte_proto.protocols.rapidbyte.source import KEPT, KEPT_FILE, RUNS, RUNS_FILE, STREAM_SCOPE
+from dagster_airbyte_proto.protocols.rapidbyte.source import RUNS, RUNS_FILE
 from dagster_airbyte_proto.protocols.raw_json import exact_json
 
 _LOOK_SECONDS = 0.005
@@ -70,9 +70,7 @@ class RunningPartitions:
         self._partitions = {run.stream: run.partitions for run in runs}
         self._started: set[str] = set()
         self._finished: Counter[str] = Counter()
-        kept = KEPT.decode(invocation.files.get(KEPT_FILE, b"{}"))
-        self._kept_before = {**kept, **{f"{STREAM_SCOPE}{run.stream}": run.values for run in runs}}
-        self._kept: dict[str, dict[str, str]] = {}
+        self._kept: dict[str, Mapping[str, str]] = {}
         self._reports: dict[int, ExitReport] = {}
 
     def read(self, timeout_seconds: float) -> bytes | None:
@@ -128,7 +126,7 @@ class RunningPartitions:
             return line
         found = _LINE.decode(line)
         if found.type == "kept":
-            self._keep(found.kept)
+            self._kept |= found.kept
             return None
         stream = found.stream
         if stream is None or self._partitions.get(stream, 1) == 1:
@@ -143,12 +141,6 @@ class RunningPartitions:
         if found.type == "checkpoint":
             return messages.line("log", level=3, message=f"checkpoint of a partition: {found.checkpoint}")
         return line
-
-    def _keep(self, kept: Mapping[str, Mapping[str, str]]) -> None:
-        for scope, values in kept.items():
-            before = self._kept_before.get(scope, {})
-            merged = self._kept.setdefault(scope, dict(before))
-            merged |= {key: text for key, text in values.items() if before.get(key) != text}
 
     def _last_line(self) -> bytes:
         if not any(self._kept.values()):

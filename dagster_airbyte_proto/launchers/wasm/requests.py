@@ -124,8 +124,8 @@ def _read(invocation: Invocation, session: ComponentSession, host: HostFunctions
     if isinstance(opened, ReportedError):
         yield _error(opened)
         return
-    is_well, kept = True, {}
-    for run in RUNS.decode(invocation.files[RUNS_FILE]):
+    is_well, runs = True, RUNS.decode(invocation.files[RUNS_FILE])
+    for run in runs:
         host.begin(run.stream, run.values, exact_json(run.checkpoint).decode())
         yield messages.line("started", stream=run.stream)
         answer = yield from session.call_patiently("run", opened, _run_request("read", run))
@@ -137,10 +137,10 @@ def _read(invocation: Invocation, session: ComponentSession, host: HostFunctions
             while host.output:
                 yield host.output.popleft()
             yield messages.line("finished", stream=run.stream, summary=answer)
-        if run.context.get("sync_mode") == "full_refresh":
-            kept[f"{STREAM_SCOPE}{run.stream}"] = host.kept().get("stream", {})
         host.stream = None
-    kept |= host.kept()
+    # Now, and not once each stream has run: components that read other partitions put values meanwhile.
+    whole = [run.stream for run in runs if run.context.get("sync_mode") == "full_refresh"]
+    kept = {**{f"{STREAM_SCOPE}{name}": host.kept_of(name) for name in whole}, **host.kept()}
     if is_well and any(kept.values()):
         yield messages.line("kept", kept=kept)
     yield from _closed(session, opened)

@@ -48,7 +48,8 @@ def _contexts(log: str) -> Sequence[Mapping[str, Any]]:
 
 
 def test_partitions_land_with_all_rows_once(place: Place) -> None:
-    file = _connect(place, "context;ipcpart part;checkpoint 0 {}", streams=["users", "orders"])
+    swaps = "cas 0 leader - me;cas 1 leader - me"
+    file = _connect(place, f"context;{swaps};ipcpart part;checkpoint 0 {{}}", streams=["users", "orders"])
     shown = place.run("sync", file, "--verbose", "--json")
     assert shown.code == 0, shown.err
     orders, users = shown.json["streams"]["orders"], shown.json["streams"]["users"]
@@ -57,6 +58,8 @@ def test_partitions_land_with_all_rows_once(place: Place) -> None:
     words = ("partition_count", "partition_index", "effective_parallelism")
     given = [tuple(each[word] for word in words) for each in _contexts(shown.err)]
     assert given == [(3, 0, 3), (3, 1, 3), (3, 2, 3)]
+    # Of each scope one of the three is first.
+    assert (shown.err.count("cas true"), shown.err.count("cas false")) == (2, 4)
     # A stream with a cursor is not cut: its state is one.
     assert (users["committed"], users["state"]["cursor_value"]["value"]) == (3, 3)
 
@@ -111,3 +114,15 @@ def test_what_they_keep_is_merged(place: Place) -> None:
     place.json("sync", file)
     said = place.run("sync", file, "--verbose").err
     assert (said.count("get none"), said.count("get v")) == (0, 9)
+
+
+def test_what_one_has_kept_last_stays(place: Place) -> None:
+    """Values go from one to the other and back, and are those of the connector's next run."""
+    for before, after in (("none", "b"), ("b", "a")):
+        swaps = "cas 0 k - a;cas 0 k a b" if before == "none" else "cas 0 k b a"
+        said = place.run(
+            "sync", _connect(place, f"get 0 k;ipcpart part;{swaps};get 1 n;putpart 1 n v"), "--verbose"
+        ).err
+        assert said.count("cas true") >= 1
+        shown = place.run("sync", _connect(place, "get 0 k;get 1 n0;get 1 n1;get 1 n2;ipcpart part"), "--verbose").err
+        assert (shown.count(f"get {after}"), shown.count("get v")) == (3, 9)

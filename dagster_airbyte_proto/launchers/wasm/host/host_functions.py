@@ -22,7 +22,6 @@ import msgspec
 from dagster_airbyte_proto.launchers.wasm.host.component_state import (
     CONNECTOR_INSTANCE,
     PER_STREAM,
-    SHARED,
     ComponentState,
 )
 from dagster_airbyte_proto.launchers.wasm.host.frames import Frames
@@ -68,9 +67,6 @@ class HostFunctions:
         self.rejected = self._puts = 0
         self._has_unreported_puts = False
         self._log_room = LogRoom()
-        self._characters = dict.fromkeys(range(CONNECTOR_INSTANCE + 1), 0)
-        for name, scope in SHARED.items():
-            self._characters[scope] = _size(state.shared()[name])
         self._last_checkpoint, self._has_unsaved, self._has_batch = "{}", False, False
         self._functions: Mapping[str, Callable[..., Any]] = {
             "emit-batch": self._emit_batch,
@@ -125,20 +121,27 @@ class HostFunctions:
         return self._sockets.is_connecting(host, port, seconds)
 
     def begin(self, stream: str, values: Mapping[str, str], checkpoint: str = "{}") -> None:
-        """Notes that this stream runs from now on, with the values that it kept, and its last checkpoint."""
+        """Notes that this stream runs from now on, with the values that it kept, and its last checkpoint.
+
+        A component that reads another partition may have begun before, and put other values since.
+        """
         self.stream = stream
         self.rejected = self._puts = 0
         self._log_room.renew()
         self._last_checkpoint, self._has_unsaved = checkpoint, False
-        self._characters[PER_STREAM] = _size(values)
         for key, text in values.items():
-            self._state.put(PER_STREAM, stream, key, text)
+            if self._state.get(PER_STREAM, stream, key) is None:
+                self._state.put(PER_STREAM, stream, key, text)
 
     def end_source_stream(self) -> None:
         """Has what the stream kept since its last checkpoint go with that once more: it ran to a good end."""
         if self._has_unsaved and self.stream is not None:
             values = self._state.of_stream(self.stream)
             self._write("checkpoint", checkpoint=self._last_checkpoint, values=values)
+
+    def kept_of(self, stream: str) -> Mapping[str, str]:
+        """The values that are kept of a stream."""
+        return self._state.of_stream(stream)
 
     def kept(self) -> Mapping[str, Mapping[str, str]]:
         """All that is kept, by the names of the scopes; nothing if there is none."""
@@ -232,13 +235,13 @@ class HostFunctions:
         if self._puts >= _MAX_PUTS:
             raise refusal(ErrorCategory.CONFIG, "TOO_MANY_PUTS", f"{_MAX_PUTS} values were put in this run already")
         before = self._state.get(scope, stream, key)
-        size = self._characters[scope] + len(value) + (len(key) if before is None else -len(before))
+        held = self._state.characters(scope, stream)
+        size = held + len(value) + (len(key) if before is None else -len(before))
         if size > _MAX_SCOPE_CHARACTERS:
             # Those of a stream go with each checkpoint.
             raise refusal(
                 ErrorCategory.CONFIG, "STATE_TOO_LARGE", "a stream, and each other scope, keeps at most 4 MiB"
             )
-        self._characters[scope] = size
         self._puts += 1
         self._has_unreported_puts = True
         self.effects += 1
@@ -261,7 +264,3 @@ class HostFunctions:
         if self.stream is None:
             raise refusal(ErrorCategory.CONFIG, "INVALID_SCOPE", "no stream runs, so it has no state")
         return self.stream
-
-
-def _size(values: Mapping[str, str]) -> int:
-    return sum(len(key) + len(text) for key, text in values.items())
