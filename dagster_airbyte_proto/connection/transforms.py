@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -166,7 +166,10 @@ class TransformOptions(StrictModel):
         if stray:
             raise ValueError(f"{', '.join(stray)}: only for enrichments of syncmaven; a component has its config")
         if not self.columns:
-            raise ValueError("columns: is missing; name the columns that the connector fills, such as {city: string}")
+            raise ValueError(
+                "columns: is missing; name the columns that the connector fills or changes, with their types, as in"
+                f" `columns: {{email: string}}`: {', '.join(get_args(ColumnType)[:-1])} or {get_args(ColumnType)[-1]}"
+            )
         if self.one_at_a_time and self.key:
             raise ValueError("give key or one_at_a_time, not both: each says how replies find their rows")
         if self.config is not None and self.config_file is not None:

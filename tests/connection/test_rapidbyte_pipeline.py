@@ -145,6 +145,42 @@ def test_what_is_beside_the_known_words_is_named_too() -> None:
     assert made.variables == ("PG_PASSWORD", "PORT")
 
 
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("SELECT country, count(*) FROM input GROUP BY country", "GROUP BY, an aggregate"),
+        ("select max(id) from input", "an aggregate"),
+        ("SELECT DISTINCT id FROM input", "DISTINCT"),
+        ("SELECT id, row_number() OVER (PARTITION BY a) AS n FROM input", "a window"),
+        ("SELECT sum(a) OVER () FROM input", "a window"),
+        ("SELECT a.id FROM input a\nJOIN input b ON a.id = b.id", "JOIN"),
+        ("SELECT id FROM input ORDER  BY id LIMIT 3", "ORDER BY, LIMIT"),
+        ("SELECT id FROM input UNION ALL SELECT id FROM input", "UNION"),
+        ("SELECT id FROM input WHERE id IN (SELECT id FROM input)", "a query within an expression"),
+    ],
+)
+def test_a_query_that_groups_or_sorts_is_named(query: str, named: str) -> None:
+    step = {"use": "transform-sql", "config": {"query": query}}
+    made = imported_pipeline({**_PIPELINE, "transforms": [step]}, "file")
+    [said] = [text for text in made.left if "the query of" in text]
+    assert said.startswith(f"{named} in the query of transforms.0: `sql` selects and filters rows")
+    assert made.document["transforms"] == [{"sql": query}]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id, least(a, b) AS low, account(c) AS c FROM input WHERE a IS NOT DISTINCT FROM b",
+        "SELECT 'GROUP BY' AS a, \"order by\" FROM (SELECT * FROM input) -- LIMIT 3\nWHERE limits > 1 /* JOIN */",
+        "WITH some AS (SELECT id, offset FROM input) SELECT * FROM some",
+    ],
+)
+def test_a_query_that_selects_and_filters_is_not(query: str) -> None:
+    step = {"use": "transform-sql", "config": {"query": query}}
+    made = imported_pipeline({**_PIPELINE, "transforms": [step]}, "file")
+    assert [text for text in made.left if "query" in text] == []
+
+
 def test_it_is_a_connection_once_its_columns_are_named(tmp_path: Path) -> None:
     from dagster_airbyte_proto.connection import Connection
 

@@ -83,7 +83,10 @@ def test_a_connector_is_called_as_the_user_says(ttl: Any, seconds: float) -> Non
         ({"sql": "SELECT 1", "columns": {"a": "string"}}, "columns: only for a transform with a `connector`"),
         ({"validate": [{}]}, "has no rule"),
         ({"validate": [{"assert_range": {"a": {}}}]}, "give min, max, or both"),
-        (_GEO, "name the columns that the connector fills"),
+        (
+            _GEO,
+            "name the columns that the connector fills or changes, with their types, as in `columns: {email: string}`",
+        ),
         ({**_GEO, "columns": {"a": "string"}, "key": "id", "one_at_a_time": True}, "not both"),
         ({**_GEO, "columns": {"a": "string"}, "cache": {"ttl": "soon"}}, 'a duration such as "30 days"'),
         ({"sql": "SELECT 1", "rate": {"rows_per_second": 1}}, "rate: only for a transform with a `connector`"),

@@ -6,7 +6,8 @@
    `${vault:mount/path#key}` is of a KV engine of version 2, whose API has `data/` behind the mount.
 3. Its sizes are powers of 1,024, whether they end in `mb` or in `mib`. They become numbers of bytes.
 4. A pipeline without `on_data_error` fails for a record that its destination rejects.
-5. What else it says, such as the place of its state, is named, never guessed.
+5. A query that groups or sorts, which Rapidbyte does batch by batch, is named (`query_words.py`): `sql` refuses it.
+6. What else it says, such as the place of its state, is named, never guessed.
 """
 
 import re
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.connection.faults import KeyPath
 from dagster_airbyte_proto.connection.rapidbyte.component_options import SchemaEvolutionOptions
+from dagster_airbyte_proto.connection.rapidbyte.query_words import beyond_rows
 from dagster_airbyte_proto.connection.references import map_strings
 from dagster_airbyte_proto.connection.secrets.secret_names import sounds_secret
 from dagster_airbyte_proto.connection.sizes import binary_size
@@ -176,7 +178,13 @@ class _Import:
             # Not in a config of ours, so nothing fills its variables.
             self._left += [_variable_in(each) for each in _with_variables(step, f"{place}.config")]
         if name == "transform-sql":
-            return {"sql": str(step.get("query", ""))}
+            query = str(step.get("query", ""))
+            if found := beyond_rows(query):
+                self._left.append(
+                    f"{', '.join(found)} in the query of {place}: `sql` selects and filters rows, and refuses it."
+                    " Do the rest where rows are whole, in a query on the table"
+                )
+            return {"sql": query}
         if name == "transform-validate":
             return {"validate": list(step.get("rules") or ())}
         self._left.append(f"the columns that {name} fills: add them to its step, as in columns: {{email: string}}")
