@@ -23,6 +23,8 @@ MANIFEST_FILE = "manifest.json"
 WIT_FOLDER = "wit"
 # Builtins of a libc are not there; `-mbulk-memory` copies by one instruction, for which no libc is needed.
 _C_FLAGS = ("-target", "wasm32-freestanding", "-O2", "-nostdlib", "-mbulk-memory", "-fno-builtin", "-Wall")
+# Behind the folder of the source: a header that lies there is taken first.
+_C_HEADERS = Path(__file__).parent / "skeletons" / "c"
 _C_LINKED = ("-Wl,--no-entry", "-Wl,--export-memory", "-Wl,-z,stack-size=1048576")
 _RUST_TARGET = "wasm32-wasip2"
 _PYTHON_SCRIPT = "from componentize_py import script; script()"
@@ -58,14 +60,15 @@ def built_connector(folder: Path, compiler: Compiler) -> Path:
 
 
 def component_of_c(folder: Path, role: str) -> bytes:
-    """Compiles `ROLE.c` by the `ziglang` package, which is a whole C compiler for WebAssembly."""
+    """Compiles `ROLE.c` by the `ziglang` package, which is a whole C compiler for WebAssembly. Where the folder has no
+    `rapidbyte.h` or `arrow.h`, those of the kit are taken."""
     _require_package("ziglang", "ziglang")
     from dagster_airbyte_proto.connector_kit.component_file import as_component
 
     with tempfile.TemporaryDirectory() as temporary:
         core = Path(temporary) / "core.wasm"
-        command = [sys.executable, "-m", "ziglang", "cc", *_C_FLAGS, *_C_LINKED, "-o", str(core), f"{role}.c"]
-        _run(command, folder)
+        places = ["-I", str(_C_HEADERS), "-o", str(core), f"{role}.c"]
+        _run([sys.executable, "-m", "ziglang", "cc", *_C_FLAGS, *_C_LINKED, *places], folder)
         return as_component(core.read_bytes(), role)
 
 

@@ -17,10 +17,16 @@ from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.cli.conftest import Place
 from tests.support.needs import lacks
 
-pytestmark = pytest.mark.everyday("c", "test_what_cannot_be_written_is_refused", "test_a_compiler_that_fails_is_shown")
+pytestmark = pytest.mark.everyday(
+    "c",
+    "test_what_cannot_be_written_is_refused",
+    "test_a_compiler_that_fails_is_shown",
+    "test_the_example_is_built_and_its_rows_land",
+)
 
 _BEGAN = datetime.datetime(2026, 1, 1)
 _COLUMNS = ("id", "sensor", "celsius", "read_at")
+_EXAMPLE = Path(__file__).parents[3] / "example_project"
 
 
 def _rows(first: int, last: int) -> list[dict[str, Any]]:
@@ -93,6 +99,32 @@ def test_a_new_connector_builds_and_its_rows_land(place: Place, language: str) -
     _configure(place, rows=-1)
     refused = place.run("sync", connection)
     assert (refused.code, "rows" in refused.err) == (2, True), refused.err
+
+
+def test_the_example_is_built_and_its_rows_land(place: Place) -> None:
+    for part in ("connectors/stock", "connections"):
+        shutil.copytree(_EXAMPLE / part, place.folder / part, ignore=shutil.ignore_patterns("*.wasm"))
+    file = place.folder / "connections" / "stock.yaml"
+    unbuilt = place.run("check", str(file))
+    assert (unbuilt.code, "source.wasm" in unbuilt.err) == (2, True), unbuilt.err
+    built = subprocess.run(
+        [sys.executable, "connectors/stock/build.py"], cwd=place.folder, capture_output=True, text=True, timeout=900
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+
+    assert place.json("check", str(file))["status"] == "succeeded"
+    stock = place.json("sync", str(file))["streams"]["stock"]
+    assert (stock["committed"], stock["metrics"]) == (300, {"source": {"counts": 300.0}})
+    file.write_text(file.read_text().replace("counts: 300", "counts: 305"))
+    assert place.json("sync", str(file))["streams"]["stock"]["committed"] == 5
+    rows = FolderTables(place.folder / ".airbyte-proto" / "warehouse").rows(TableName("shop", "stock")).to_pylist()
+    columns = ("id", "warehouse", "product_id", "pieces")
+    found = sorted(tuple(row[name] for name in columns) for row in rows)
+    cities = ("Bremen", "Lyon", "Porto")
+    assert found == [
+        (number, cities[number % 3], number % 100 + 1, None if number % 25 == 0 else number * 7 % 50)
+        for number in range(1, 306)
+    ]
 
 
 @pytest.mark.parametrize(
