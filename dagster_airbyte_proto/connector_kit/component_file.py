@@ -10,7 +10,7 @@ from typing import Any
 
 import wasmtime
 
-from dagster_airbyte_proto.connector_kit.wasi_files import FILE_FUNCTIONS, FILE_IMPORTS
+from dagster_airbyte_proto.connector_kit.wasi_files import WASI_FILES, WasiFunction, WasiImports
 from dagster_airbyte_proto.launchers.wasm.composition.component_text import (
     reference,
     signature,
@@ -46,9 +46,12 @@ def with_section(binary: bytes, name: str, content: Any) -> bytes:
     return binary + section(CUSTOM, leb128(len(written)) + written + json.dumps(content).encode())
 
 
-def as_component(core: bytes, role: str) -> bytes:
-    """Wraps a core module, in the order of sections that wit-component has."""
-    found, shell, modules = COMPONENT, bytes(wasmtime.wat2wasm(_component_text(core, role))), 0
+def as_component(core: bytes, role: str, wasi: WasiImports | None = None) -> bytes:
+    """Wraps a core module, in the order of sections that wit-component has. It may import from WASI; without a word of
+    what, those functions that write files."""
+    if wasi is None and b"get-directories" in core:
+        wasi = WASI_FILES
+    found, shell, modules = COMPONENT, bytes(wasmtime.wat2wasm(_component_text(core, role, wasi))), 0
     for each in sections(shell):
         modules += each.id == CORE_MODULE
         if each.id == CORE_MODULE and modules == 3:  # the placeholder
@@ -58,15 +61,15 @@ def as_component(core: bytes, role: str) -> bytes:
     return found
 
 
-def _component_text(core: bytes, role: str) -> str:
+def _component_text(core: bytes, role: str, wasi: WasiImports | None) -> str:
     used = [each for each in HOST_FUNCTIONS if each.name.encode() in core]
-    files = FILE_FUNCTIONS if b"get-directories" in core else ()
+    files: tuple[WasiFunction, ...] = wasi.functions if wasi else ()
     functions = ROLE_FUNCTIONS[role]
     host_types = (CONNECTOR_ERROR, SOCKET_READ_RESULT, SOCKET_WRITE_RESULT)
     imported = "\n".join(f'(export "{each.name}" {signature(each)})' for each in used)
-    flat = [[*flattened_parameters(each.parameters), *(["i32"] if each.result else [])] for each in used]
-    flat += [[*each.cores] for each in files]
-    names = [each.name for each in (*used, *files)]
+    flat = [([*flattened_parameters(each.parameters), *(["i32"] if each.result else [])], "") for each in used]
+    flat += [([*each.cores], each.returned) for each in files]
+    names = [each.name for each in used] + [each.name for each in files]
     sources = [f'$host "{each.name}"' for each in used] + [f'{each.instance} "{each.full_name}"' for each in files]
     lifted = "\n".join(
         f'(alias core export $m "{each.name}" (core func $c-{each.name}))'
@@ -80,7 +83,7 @@ def _component_text(core: bytes, role: str) -> str:
 {types_import(interface_name("types"))}{types_aliased(NAMED_TYPES)}
 (import "{interface_name("host")}" (instance $host {types_of_outside(host_types)}
 {imported}))
-{FILE_IMPORTS if files else ""}
+{wasi.text if wasi else ""}
 {_stub_modules(names, flat)}
 (core module $M)
 (core instance $shim (instantiate $Shim))
@@ -93,21 +96,25 @@ def _component_text(core: bytes, role: str) -> str:
 (export "{interface_name(role)}" (instance $e)))"""
 
 
-def _stub_modules(names: Sequence[str], flat: Sequence[Sequence[str]]) -> str:
+def _stub_modules(names: Sequence[str], flat: Sequence[tuple[Sequence[str], str]]) -> str:
     """A lowered function needs the module's memory, and the module the function: so it imports stubs, which call what
     another module puts into their table afterwards.
     """
-    parameters = [f"(param {' '.join(cores)})" if cores else "" for cores in flat]
+    types = [_parts_of_type("param", *cores) + _parts_of_type("result", returned) for cores, returned in flat]
     stubs = "\n".join(
         f'(type $t{number} (func {written})) (func (export "{name}") {written} '
         f"{' '.join(f'(local.get {place})' for place in range(len(cores)))}"
         f" (call_indirect (type $t{number}) (i32.const {number})))"
-        for number, (name, cores, written) in enumerate(zip(names, flat, parameters, strict=True))
+        for number, (name, (cores, _), written) in enumerate(zip(names, flat, types, strict=True))
     )
-    fixed = "\n".join(f'(import "" "{number}" (func $f{number} {each}))' for number, each in enumerate(parameters))
+    fixed = "\n".join(f'(import "" "{number}" (func $f{number} {each}))' for number, each in enumerate(types))
     elements = " ".join(f"$f{number}" for number in range(len(names)))
     return f"""(core module $Shim (table (export "t") {len(names)} funcref) {stubs})
 (core module $Fix (import "" "t" (table {len(names)} funcref)) {fixed} (elem (i32.const 0) func {elements}))"""
+
+
+def _parts_of_type(kind: str, *cores: str) -> str:
+    return f"({kind} {' '.join(cores)})" if any(cores) else ""
 
 
 def _lowered(sources: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The few functions of WASI by which a guest of C writes files, as the text of a component imports and lowers them."""
+"""Functions of WASI for a guest of C, as the text of a component imports and lowers them: the few that write files."""
 
 from typing import NamedTuple
 
@@ -12,15 +12,26 @@ _VERSION = "0.2.0"
 
 
 class WasiFunction(NamedTuple):
-    """A function as the core module calls it: its name there and in WASI, and its parameters in the canonical ABI."""
+    """A function as the core module calls it: its name there and in WASI, and its parameters in the canonical ABI.
+
+    It may return a number; any other result goes where the last parameter points.
+    """
 
     name: str
     instance: str
     full_name: str
     cores: tuple[str, ...]
+    returned: str = ""
 
 
-FILE_FUNCTIONS = (
+class WasiImports(NamedTuple):
+    """Functions that the core module imports from `files`, and the text of the imports that they come from."""
+
+    functions: tuple[WasiFunction, ...]
+    text: str
+
+
+_FILE_FUNCTIONS = (
     WasiFunction("get-directories", "$preopens", "get-directories", ("i32",)),
     WasiFunction("open-at", "$files", "[method]descriptor.open-at", ("i32",) * 7),
     WasiFunction("write", "$files", "[method]descriptor.write", ("i32", "i32", "i32", "i64", "i32")),
@@ -32,7 +43,7 @@ def _quoted(names: str) -> str:
     return " ".join(f'"{name}"' for name in names.split())
 
 
-FILE_IMPORTS = f"""(import "wasi:filesystem/types@{_VERSION}" (instance $files
+_FILE_TEXT = f"""(import "wasi:filesystem/types@{_VERSION}" (instance $files
 (export "descriptor" (type $d (sub resource)))
 (type $ec0 (enum {_quoted(_ERRORS)})) (export "error-code" (type $ec (eq $ec0)))
 (type $pf0 (flags "symlink-follow")) (export "path-flags" (type $pf (eq $pf0)))
@@ -49,3 +60,4 @@ FILE_IMPORTS = f"""(import "wasi:filesystem/types@{_VERSION}" (instance $files
 (alias outer 1 $descriptor (type $d0)) (export "descriptor" (type $d (eq $d0)))
 (export "get-directories" (func (result (list (tuple (own $d) string)))))))
 """
+WASI_FILES = WasiImports(_FILE_FUNCTIONS, _FILE_TEXT)

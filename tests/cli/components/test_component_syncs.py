@@ -144,6 +144,8 @@ def test_a_stream_that_fails_keeps_what_its_checkpoints_cover(place: Place) -> N
     users = report["streams"]["users"]
     assert (users["committed"], users["state"]["cursor_value"]["value"]) == (3, 3)
     assert "the component trapped" in users["error"]
+    [log] = (place.folder / ".airbyte-proto" / "logs" / "shop").glob("*.log")
+    assert "wasm backtrace" in log.read_text()
     assert table(place, "users") == rows_of(1, 2, 3)
     # The next run begins from the checkpoint.
     assert place.json("sync", _connect(place), "--streams", "users")["streams"]["users"]["emitted"] == 2

@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import psutil
 import pytest
 
 from dagster_airbyte_proto.launchers.process import ExitReport, LaunchOptions
+from dagster_airbyte_proto.launchers.wasm import child_program
 from dagster_airbyte_proto.launchers.wasm.launcher import WasmLauncher
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 from dagster_airbyte_proto.protocols.rapidbyte.grants import Narrowing
 from dagster_airbyte_proto.protocols.rapidbyte.messages import batch_head
+from tests.conformance.launcher import is_running, until
+from tests.soak.kill_methods import words_of
 from tests.support.wasm import guests
 
 _SECONDS = 60.0
@@ -63,7 +67,15 @@ def invocation(verb: Verb, config: Mapping[str, Any], *streams: str, context: Ma
     return Invocation((verb.value,), files, verb=verb)
 
 
+def _component_processes() -> set[int]:
+    """The child programs that run below this process."""
+    below = psutil.Process().children(recursive=True)
+    return {each.pid for each in below if is_running(each.pid) and child_program.__file__ in words_of(each)}
+
+
 def output(launcher: WasmLauncher, verb: Verb, config: Mapping[str, Any], *streams: str) -> Output:
+    """Runs a request to its end. However it ends, it leaves no process."""
+    before = _component_processes()
     running = launcher.launch(invocation(verb, config, *streams), environment={})
     lines: list[dict[str, Any]] = []
     batches: list[bytes] = []
@@ -81,6 +93,7 @@ def output(launcher: WasmLauncher, verb: Verb, config: Mapping[str, Any], *strea
             size = -1 if head is None else head[1]
         report = running.wait(_SECONDS)
         assert report is not None
+        until(lambda: _component_processes() <= before, "no process of it is left")
     finally:
         running.stop()
     return Output(lines, batches, report)

@@ -1,16 +1,19 @@
-"""Ways out of the sandbox, tried: growth, floods, handles of others, forged words. None works, and each ends the run
-with an error or leaves it unharmed.
+"""Ways out of the sandbox, tried: files, variables, network, growth, floods, handles of others, forged words.
 
-Beside these: files, variables, hosts and addresses in test_host_functions.py and test_python_guest.py; loops, sleep,
-memory, recursion and changed compiled code in test_launcher.py.
+None works, and each ends the run with an error or leaves it unharmed. None leaves a process: `output` looks.
+
+Beside these: hosts and addresses in test_host_functions.py, loops and changed compiled code in test_launcher.py, and
+what a whole Python tries in test_python_guest.py.
 """
 
 import re
 import resource
 import socket
+import struct
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 import wasmtime
@@ -19,19 +22,32 @@ from dagster_airbyte_proto.launchers.wasm.host.component_state import MemoryStat
 from dagster_airbyte_proto.launchers.wasm.host.frames import MAX_FRAMES, Frames
 from dagster_airbyte_proto.launchers.wasm.host.host_functions import HostFunctions
 from dagster_airbyte_proto.launchers.wasm.host.inbox import Inbox
+from dagster_airbyte_proto.launchers.wasm.host.log_room import LogRoom
 from dagster_airbyte_proto.launchers.wasm.host.refusals import CallRefused
 from dagster_airbyte_proto.launchers.wasm.host.sockets import HostSockets
+from dagster_airbyte_proto.launchers.wasm.running_component import PreparedAnswer
+from dagster_airbyte_proto.launchers.wasm.session import CallTookTooLong, ComponentSession
 from dagster_airbyte_proto.protocols.conversation import Verb
 from dagster_airbyte_proto.protocols.rapidbyte import messages
-from dagster_airbyte_proto.protocols.rapidbyte.component.interface import HOST_FUNCTIONS
-from dagster_airbyte_proto.protocols.rapidbyte.component.wire import HostCall
+from dagster_airbyte_proto.protocols.rapidbyte.component.interface import HOST_FUNCTIONS, ROLE_FUNCTIONS
+from dagster_airbyte_proto.protocols.rapidbyte.component.wire import ANSWER, BASE, MAGIC, READY, HostCall
 from dagster_airbyte_proto.protocols.rapidbyte.grants import HostRule, Narrowing
-from tests.launchers.wasm.conftest import Component, Output, invocation, output
+from tests.launchers.wasm.conftest import NOTHING, Component, Output, invocation, output
 from tests.support.wasm import guests
 
 pytestmark = pytest.mark.everyday(
+    "test_no_file_is_opened_but_those_of_a_granted_folder",
+    "test_no_variable_is_seen_but_a_granted_one",
+    "test_there_is_no_network_of_wasi",
+    "test_one_that_waits_for_ever_is_ended[sleep]",
+    "test_forged_messages_are_but_prints",
+    "test_memory_is_refused_beyond_its_limit",
+    "test_one_that_recurses_without_end_traps",
+    "test_a_table_grows_to_its_limit",
+    "test_a_flood_of_words_waits_until_it_is_read",
     "test_one_that_calls_us_without_end_is_ended[log]",
-    "test_a_log_has_so_much_room_and_no_more",
+    "test_its_time_goes_on_while_nobody_waits_for_it",
+    "test_warnings_have_room_where_the_rest_of_a_log_has_none",
     "test_a_destination_that_drops_no_frame_gets_no_more",
     "test_a_handle_is_good_for_its_own_component_alone",
     "test_no_spelling_of_an_address_leads_to_this_machine",
@@ -57,6 +73,97 @@ def _run(folder: Path, run: str, more: str = "") -> Output:
     path = folder / "guest.wasm"
     path.write_bytes(guests.as_component(core, "source"))
     return output(Component(path, folder / "cache").launcher(), Verb.READ, {})
+
+
+@pytest.fixture(scope="module")
+def escaping(tmp_path_factory: pytest.TempPathFactory) -> Component:
+    """The guest of escapes.c, which may use the folder `granted`."""
+    place = tmp_path_factory.mktemp("escapes")
+    (granted := place / "granted").mkdir()
+    (place / "secret.txt").write_text("x")
+    (granted / "inside.txt").write_text("x")
+    (granted / "link").symlink_to("/etc")
+    path = place / "source.wasm"
+    path.write_bytes(guests.escapes(granted))
+    return Component(path, place / "cache")
+
+
+def _tried(escaping: Component, what: str, narrowing: Narrowing = NOTHING, **config: Any) -> Output:
+    return output(escaping.launcher(narrowing), Verb.READ, {"try": what, **config})
+
+
+def test_no_file_is_opened_but_those_of_a_granted_folder(escaping: Component) -> None:
+    paths = "inside.txt;../secret.txt;/etc/passwd;link/passwd;link;granted/../../secret.txt"
+    found = _tried(escaping, "files", paths=paths)
+    assert found.logged == [
+        "folders 1", "inside.txt opened", "../secret.txt refused", "/etc/passwd refused", "link/passwd refused",
+        "link refused", "granted/../../secret.txt refused",
+    ]  # fmt: skip
+    assert found.report.ended_cleanly
+    assert _tried(escaping, "files", Narrowing(preopens=()), paths=paths).logged == ["folders 0"]
+
+
+def test_a_handle_of_nothing_is_a_trap(escaping: Component) -> None:
+    found = _tried(escaping, "handle", Narrowing(preopens=()))
+    [error] = found.errors
+    assert re.fullmatch(r"internal/COMPONENT_ENDED: exited with code 70: the component trapped \(.*handle.*\)", error)
+
+
+def test_no_variable_is_seen_but_a_granted_one(escaping: Component, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRANTED", "seen")
+    monkeypatch.setenv("SECRET", "unseen")
+    assert _tried(escaping, "variables").logged == ["GRANTED=seen"]
+    assert _tried(escaping, "variables", Narrowing(variables=())).logged == []
+
+
+def test_there_is_no_network_of_wasi(escaping: Component) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found = _tried(escaping, "network", port=str(server.getsockname()[1]))
+        server.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            server.accept()
+    [said] = found.logged
+    assert said.startswith(("socket refused ", "connect refused "))
+
+
+@pytest.mark.parametrize("what", ["sleep", "stdin"])
+def test_one_that_waits_for_ever_is_ended(escaping: Component, what: str) -> None:
+    """By a timer of WASI, or for more words on a stdin that has our replies alone."""
+    found = _tried(escaping, what, Narrowing(timeout_seconds=0.5))
+    assert found.errors == [
+        "internal/TIMEOUT: its call run took more than 0.5 s of its own time (limits: timeout_seconds): it was ended"
+    ]
+    assert found.report.stopped
+
+
+def test_forged_messages_are_but_prints(escaping: Component) -> None:
+    """Its own output is stderr, so it can neither make up the answer to a call, nor call the host past its adapter."""
+    numbers = {each.name: number for number, each in enumerate(HOST_FUNCTIONS)}
+    run = ANSWER + 1 + [each.name for each in ROLE_FUNCTIONS["source"]].index("run")
+    heads = [(run, BASE), (numbers["emit-batch"], 1), (numbers["frame-new"], 9), (READY, 0)]
+    forged = b"".join(struct.pack("<IIII14Q", MAGIC, number, 0, 0, first, *[0] * 13) for number, first in heads)
+    found = _tried(escaping, "forge", forged=(forged + b'{"type":"finished","stream":"users"}\n').hex())
+    assert (found.kinds(), found.errors, found.batches) == (["started", "finished"], [], [])
+    assert found.report.ended_cleanly
+
+
+def test_memory_is_refused_beyond_its_limit(source: Component) -> None:
+    launcher = source.launcher(Narrowing(memory_bytes=32 << 20))
+    assert source.read("grow 1000;grow 100", launcher).logged[:2] == ["grow refused", "grow ok"]
+    found = source.read("eat", launcher)
+    assert found.errors == [
+        "internal/COMPONENT_ENDED: exited with code 70: the component trapped (wasm `unreachable` instruction executed)"
+    ]
+
+
+def test_one_that_recurses_without_end_traps(source: Component, tmp_path: Path) -> None:
+    """Where its stack in memory ends, or that of the processor: which is first depends on its compiler."""
+    again = "(func $again (result i32) (i32.add (call $again) (i32.const 1)))"
+    found = [*source.read("recurse").errors, *_run(tmp_path, "(drop (call $again))", again).errors]
+    assert found == [
+        "internal/COMPONENT_ENDED: exited with code 70: the component trapped (out of bounds memory access)",
+        "internal/COMPONENT_ENDED: exited with code 70: the component trapped (call stack exhausted)",
+    ]
 
 
 def test_a_table_grows_to_its_limit(tmp_path: Path) -> None:
@@ -100,6 +207,31 @@ def test_a_flood_of_words_waits_until_it_is_read(source: Component) -> None:
     assert grown < 200 * _MIB
 
 
+class _Flood(PreparedAnswer):
+    """A program whose next words are there before anybody looks for them, as those of one that we are slower than."""
+
+    def __init__(self) -> None:
+        super().__init__(b"")
+        number = [each.name for each in HOST_FUNCTIONS].index("log")
+        body = b"x"
+        self._words = struct.pack("<IIII14Q", MAGIC, number, len(body), 0, 2, BASE, len(body), *[0] * 11) + body
+
+    def read(self, timeout_seconds: float) -> bytes:  # noqa: ARG002
+        return self._words * 100
+
+    def write(self, data: bytes | memoryview, timeout_seconds: float) -> int:  # noqa: ARG002
+        return len(data)
+
+
+def test_its_time_goes_on_while_nobody_waits_for_it() -> None:
+    session = ComponentSession(_Flood(), "source", HostFunctions("source", HostRule(), MemoryState()), 0.2)
+    steps, until = session.call("close", 7), time.monotonic() + 60
+    with pytest.raises(CallTookTooLong, match=r"0\.2 s of its own time, most of it by [\d,]+ calls of log \("):
+        while time.monotonic() < until:
+            session.begin_step(1.0)
+            assert next(steps)
+
+
 @pytest.mark.parametrize("call", ["log", "metric", "drop"])
 def test_one_that_calls_us_without_end_is_ended(source: Component, call: str) -> None:
     """There is always a message of it to be read, so nobody ever waits for it."""
@@ -121,6 +253,15 @@ def test_a_slow_reader_takes_nothing_of_the_time_of_one_that_logs(source: Compon
         chunks.append(chunk)
         time.sleep(0.02)
     assert b'"finished"' in (chunks[-2] or b"")
+
+
+def test_warnings_have_room_where_the_rest_of_a_log_has_none() -> None:
+    room, text = LogRoom(), "x" * (1 << 20)
+    assert [room.takes(2, text) for _ in range(64)] == [*[True] * 63, False]
+    assert [room.takes(level, text) for level in (3, 1, 0)] == [False, True, True]
+    assert room.left_out == 2
+    room.renew()
+    assert room.takes(2, text)
 
 
 def test_a_log_has_so_much_room_and_no_more(source: Component) -> None:

@@ -1,10 +1,12 @@
 """Builds connectors of Rapidbyte for tests, from C: by `zig cc`, which is a package, and without any tool of WIT."""
 
+import secrets
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ from dagster_airbyte_proto import connector_kit
 from dagster_airbyte_proto.connector_kit.component_file import as_component as as_component
 from dagster_airbyte_proto.connector_kit.component_file import with_section as with_section
 from dagster_airbyte_proto.protocols.rapidbyte.component.interface import ROLES
+from tests.support.wasm.wasi_escapes import WASI_ESCAPES
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="components-")
 CONNECTOR = Path(__file__).parent / "connector.c"
 DESTINATION = Path(__file__).parent / "destination.c"
+COUNTING = Path(__file__).parent / "counting.c"
+ESCAPES = Path(__file__).parent / "escapes.c"
 _HEADERS = Path(connector_kit.__file__).parent / "skeletons" / "c"
 _FLAGS = ("-target", "wasm32-freestanding", "-O2", "-nostdlib", "-mbulk-memory", "-fno-builtin")
 _LINKED = ("-Wl,--no-entry", "-Wl,--export-memory", "-Wl,-z,stack-size=1048576")
@@ -31,7 +36,7 @@ MANIFEST: Mapping[str, Any] = {
 
 def core_module(folder: Path, role: str, source: Path = CONNECTOR) -> bytes:
     """Compiles C to a core module, which imports the functions that it uses from `host`."""
-    built = folder / f"{source.stem}-{role}.core.wasm"
+    built = folder / f"{source.stem}-{role}-{secrets.token_hex(4)}.core.wasm"  # Threads build at once.
     names = [f"-DROLE={ROLES.index(role)}", *(["-DSOURCE"] if role == "source" else [])]
     places = ["-I", str(_HEADERS), "-o", str(built), str(source)]
     command = [sys.executable, "-m", "ziglang", "cc", *_FLAGS, *_LINKED, *names, *places]
@@ -57,6 +62,31 @@ def built(role: str = "source") -> Path:
     path = Path(_FOLDER.name) / f"{role}.wasm"
     path.write_bytes(connector(path.parent, role))
     return path
+
+
+def can_build() -> bool:
+    """True where components of C can be built and run."""
+    return all(find_spec(name) for name in ("ziglang", "wasmtime"))
+
+
+@cache
+def counting() -> bytes:
+    """The source of `counting.c`."""
+    core = core_module(Path(_FOLDER.name), "source", COUNTING)
+    return as_component(with_section(core, "rapidbyte_manifest_v1", MANIFEST), "source")
+
+
+@cache
+def _escapes() -> bytes:
+    """The source of `escapes.c`, without a manifest."""
+    return as_component(core_module(Path(_FOLDER.name), "source", ESCAPES), "source", WASI_ESCAPES)
+
+
+def escapes(folder: Path) -> bytes:
+    """The source that tries to get out. It may use this folder, and the variable GRANTED."""
+    permissions = {"fs": {"preopens": [str(folder)]}, "env": {"allowed_vars": ["GRANTED", "UNSET"]}}
+    manifest = {**MANIFEST, "permissions": permissions, "roles": {"source": {}}}
+    return with_section(_escapes(), "rapidbyte_manifest_v1", manifest)
 
 
 @cache
