@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.sync.push.pushed_table import PushedTable, Row, is_removal, person
+from tests.sync.push.rapidbyte.component_table import ComponentTable
 
 
 class SweptPush:
@@ -35,7 +36,10 @@ class SweptPush:
 
     @classmethod
     def of_fake(cls, folder: Path, protocol: str, mode: str, echo: str = "each") -> "SweptPush":
-        return cls(PushedTable(folder, protocol=protocol, mode=mode), mode=mode, echo=echo)
+        """To the fake of a protocol, or to a component."""
+        is_component = protocol == "rapidbyte"
+        table = ComponentTable(folder, mode=mode) if is_component else PushedTable(folder, protocol=protocol, mode=mode)
+        return cls(table, mode=mode, echo=echo)
 
     def fill(self, people: dict[int, Row]) -> None:
         """Sets the rows of the table."""

@@ -45,10 +45,7 @@ _EVERY_TIME = (("airbyte", "mirror", "each"), ("syncmaven", "upsert", "end"))
 def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
     server: PushForkServer, quick_folder: Path, protocol: str, mode: str, echo: str
 ) -> None:
-    if protocol == "rapidbyte":
-        swept = SweptPush(ComponentTable(quick_folder, mode=mode), mode=mode)
-    else:
-        swept = SweptPush.of_fake(quick_folder, protocol, mode, echo)
+    swept = SweptPush.of_fake(quick_folder, protocol, mode, echo)
     table = swept.table
     swept.fill({number: person(number) for number in range(20)})
     assert server.push(table) == 0

@@ -19,6 +19,7 @@ _CASES = [
     *(("airbyte", mode, "each") for mode in ("mirror", "upsert", "append", "insert", "update", "overwrite")),
     *(("singer", mode, "each") for mode in ("mirror", "upsert", "append", "insert", "overwrite")),
     *(("syncmaven", mode, "each") for mode in ("upsert", "append")),
+    *(("rapidbyte", mode, "each") for mode in ("upsert", "append", "insert")),
     *(("airbyte", mode, "bare") for mode in ("mirror", "insert")),
     *((protocol, mode, "exit") for protocol in ("airbyte", "singer") for mode in ("mirror", "append", "overwrite")),
 ]

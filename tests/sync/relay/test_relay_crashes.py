@@ -11,6 +11,7 @@ from dagster_airbyte_proto.points import PUSH_POINTS
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.crashes.sync_fork_server import SyncForkServer
+from tests.sync.relay.component_relay import relayed_shop
 from tests.sync.relay.relayed_shop import RelayedShop
 from tests.sync.relay.test_resend import check_end, have_rejected, shop_that_takes
 
@@ -31,6 +32,11 @@ _CASES = [
     for scope in ("stream", "global")
     if (protocol, scope) != ("singer", "global")
 ]
+_CASES += [
+    (protocol, "rapidbyte", write, "stream")
+    for protocol in ("rapidbyte", "airbyte")
+    for write in ("append_dedup", "append")
+]
 _EVERY_TIME = (("airbyte", "airbyte", "append_dedup", "global"),)
 
 
@@ -48,7 +54,7 @@ def server() -> Iterator[SyncForkServer]:
 def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
     server: SyncForkServer, quick_folder: Path, protocol: str, target: str, write: str, scope: str
 ) -> None:
-    shop = RelayedShop(quick_folder, protocol=protocol, target=target, write=write)
+    shop = relayed_shop(quick_folder, protocol=protocol, target=target, write=write)
     records, kills = 12, 0
     for turn, kill in enumerate(_POINTS, start=1):
         records += 12

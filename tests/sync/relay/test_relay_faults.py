@@ -20,6 +20,7 @@ from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing import fake_destination
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from tests.sync.crashes.sync_fork_server import SyncForkServer
+from tests.sync.relay.component_relay import relayed_shop
 from tests.sync.relay.relayed_shop import RelayedShop
 from tests.sync.shop import EVERYTHING, REFRESH
 
@@ -29,7 +30,7 @@ _CALLS = (
 )  # fmt: skip
 _CASES = [
     (protocol, target, write, fault)
-    for protocol, target in (("airbyte", "singer"), ("singer", "airbyte"))
+    for protocol, target in (("airbyte", "singer"), ("singer", "airbyte"), ("rapidbyte", "rapidbyte"))
     for write in ("append", "append_dedup")
     for fault in (CallFault.BEFORE, CallFault.AFTER)
 ]
@@ -43,7 +44,7 @@ _EVERY_TIME = (("airbyte", "singer", "append", CallFault.AFTER),)
 def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
     quick_folder: Path, protocol: str, target: str, write: str, fault: CallFault
 ) -> None:
-    shop = RelayedShop(quick_folder, protocol=protocol, target=target, write=write)
+    shop = relayed_shop(quick_folder, protocol=protocol, target=target, write=write)
     fired = 0
     for turn, (call, number) in enumerate(((call, number) for call in _CALLS for number in (1, 2)), start=1):
         records = 12 * turn
