@@ -6,7 +6,8 @@
     python -m tests.soak --kills 20 --through connect     Iceberg on a Connect server, which goes on or is killed;
                                                           with `--tables delta` Delta
     python -m tests.soak --kills 500 --tables folder --through push
-                                                          pushes to fake destinations; `--through relay`: relays;
+                                                          pushes to fake destinations and components; `--through
+                                                          relay`: relays;
                                                           with `--by command` a command line for each kill
     python -m tests.soak --kills 100 --tables folder --through executors
                                                           connectors in tasks of another process, which are killed too

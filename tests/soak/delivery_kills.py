@@ -19,16 +19,18 @@ from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.soak.delivery_commands import DeliveryCommands
 from tests.soak.kill_methods import KillMethod, RunningSync, connector, destination, guardian, python, tree
 from tests.soak.tally import Tally
+from tests.support.wasm import guests
 from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.push.push_fork_server import PushForkServer
 from tests.sync.push.pushed_table import is_removal, person
 from tests.sync.push.swept_push import SweptPush
-from tests.sync.relay.relayed_shop import RelayedShop
+from tests.sync.relay.component_relay import relayed_shop
 
 _ROUNDS = 4
 _MAX_KILLS_IN_A_ROW = 4
 _TIMEOUT_SECONDS = 120.0
 _ENDED_CODES = (0, 1, 2)
+_COMPONENTS = ("rapidbyte",) if guests.can_build() else ()
 
 
 class Delivery(Protocol):
@@ -64,9 +66,10 @@ class KilledPush:
 
     def __init__(self, folder: Path, chance: random.Random, server: PushForkServer | DeliveryCommands) -> None:
         folder.mkdir()
-        protocol = chance.choice(("airbyte", "singer", "syncmaven"))
+        protocol = chance.choice(("airbyte", "singer", "syncmaven", *_COMPONENTS))
         modes = ["mirror", "upsert", "append", "insert", "overwrite", *(["update"] if protocol == "airbyte" else [])]
-        self.mode = "upsert" if protocol == "syncmaven" else chance.choice(modes)
+        modes = {"syncmaven": ["upsert"], "rapidbyte": ["upsert", "append", "insert"]}.get(protocol, modes)
+        self.mode = chance.choice(modes)
         self.folder, self._server = folder, server
         self._swept = SweptPush.of_fake(folder, protocol, self.mode, chance.choice(("each", "end", "bare", "exit")))
         self.table = self._swept.table
@@ -123,17 +126,18 @@ class KilledPush:
 
 
 class KilledRelay:
-    """A relay between a fake source and a fake destination."""
+    """A relay between two fakes, or components in their place."""
 
     kill_methods = (python, tree, destination, connector, guardian)
 
     def __init__(self, folder: Path, chance: random.Random, server: SyncForkServer | DeliveryCommands) -> None:
         folder.mkdir()
-        protocol = chance.choice(("airbyte", "singer"))
+        protocol = chance.choice(("airbyte", "singer", *_COMPONENTS))
         self.folder, self._server = folder, server
         self._scope = chance.choice(("stream", "global")) if protocol == "airbyte" else "stream"
         write = chance.choice(("append", "append_dedup"))
-        self.shop = RelayedShop(folder, protocol=protocol, target=chance.choice(("airbyte", "singer")), write=write)
+        target = chance.choice(("airbyte", "singer", *_COMPONENTS))
+        self.shop = relayed_shop(folder, protocol=protocol, target=target, write=write)
         self.points_file = self.shop.points_file
         self._records = 0
         self._proved: set[int] = set()

@@ -9,6 +9,9 @@ from contextlib import suppress
 
 import psutil
 
+_COMPONENT = "child_program.py"
+"""A component, at either end of a relay."""
+
 
 class RunningSync:
     """A running sync, held by a descriptor, since its process id may later be that of another process."""
@@ -61,20 +64,11 @@ def tree(running: RunningSync, chance: random.Random) -> None:
 
 
 def connector(running: RunningSync, chance: random.Random) -> None:
-    _kill_each(
-        [process for process in running.below("fake_source") if "guardian.py" not in " ".join(words_of(process))]
-    )
+    _kill_connectors(running, ("fake_source", _COMPONENT))
 
 
 def destination(running: RunningSync, chance: random.Random) -> None:
-    _kill_each(
-        [
-            process
-            for word in ("fake_destination", "fake_syncmaven")
-            for process in running.below(word)
-            if "guardian.py" not in " ".join(words_of(process))
-        ]
-    )
+    _kill_connectors(running, ("fake_destination", "fake_syncmaven", _COMPONENT))
 
 
 def guardian(running: RunningSync, chance: random.Random) -> None:
@@ -91,6 +85,11 @@ def jvm(running: RunningSync, chance: random.Random) -> None:
     _kill_each(running.below("org.apache.spark"))
     if chance.random() < 0.5 and not running.ended_within(chance.uniform(0, 1)):
         running.kill()
+
+
+def _kill_connectors(running: RunningSync, words: tuple[str, ...]) -> None:
+    below = [process for word in words for process in running.below(word)]
+    _kill_each([process for process in below if "guardian.py" not in " ".join(words_of(process))])
 
 
 def _kill_each(processes: list[psutil.Process]) -> None:
