@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Row, delete, exists, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding
@@ -71,7 +72,16 @@ def end(tx: Connection, ended: LoggedLoad, partition: str, states: Sequence[Stat
     values: dict[str, Any] = {"status": ended.status.value, "committed": committed_to_json(ended.committed)}
     values |= {"ended_at": ended.ended_at, "reason": ended.reason}
     values |= {"ending": None if ended.ending is None else ended.ending.value}
+    if ended.load.transformed or any(part.transform_states for part in ended.load.parts):
+        values["body"] = load_to_json(_without_transform_states(ended.load))
     tx.execute(update(loads).where(loads.c.load_id == ended.load.load_id).values(values))
+
+
+def _without_transform_states(load: Load) -> Load:
+    """A load as it stays in the log. The states of transforms are among the values of their streams by then, or never
+    will be, and each may have megabytes."""
+    parts = tuple(msgspec.structs.replace(part, transform_states=()) for part in load.parts)
+    return msgspec.structs.replace(load, parts=parts, transformed=())
 
 
 def load_row(tx: Connection, load_id: str) -> Row[Any] | None:

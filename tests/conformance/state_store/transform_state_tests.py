@@ -67,6 +67,16 @@ class TransformStateTests(StoreFixtures):
         keeper.resolve(lease, load, [state], [], Resolution(as_landed=True, who="ann"))
         assert self.count(keeper) == 5
 
+    def test_the_log_of_loads_has_no_copy_of_them(self, keeper: DeliveryStore, lease: Lease) -> None:
+        load = counted("l5", 5)
+        keeper.announce(lease, load)
+        assert keeper.announced_loads("shop") == [load]
+        for _ in range(2):  # The outcome of the first call may have been unknown.
+            keeper.promote(lease, load, (), [committed_users()])
+        [logged] = keeper.loads("shop")
+        assert (self.count(keeper), logged.load.parts[0].transform_states) == (5, ())
+        assert msgspec.structs.replace(load.parts[0], transform_states=()) == logged.load.parts[0]
+
     def test_a_load_that_is_lost_moves_none(self, keeper: DeliveryStore, lease: Lease) -> None:
         load = counted("l5", 5)
         keeper.announce(lease, load)
