@@ -9,6 +9,9 @@
   What came of them is kept as soon as the process that made it has ended well: not before, for until then a row may get
   more replies, and not with the rows, for they may fail for other reasons.
 - A row by which the source deletes its key is not sent: often it has nothing but its key.
+- What the connector keeps goes from process to process by us, and counts for a process only once all of its replies
+  have found their rows. With a cache it keeps nothing: of the rows that come from there it knows nothing, and a tally
+  or a list of what it has seen would lack them.
 """
 
 from collections import defaultdict
@@ -20,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ConfigError, TransformError
+from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import EnrichmentSpec
 from dagster_airbyte_proto.protocols.raw_json import members
 from dagster_airbyte_proto.transforms.filled_types import FILLED_TYPES
@@ -40,10 +44,12 @@ Row = Mapping[str, msgspec.Raw]
 
 
 class Replies(NamedTuple):
-    """The rows that came back, as JSON, and the reason for each row, by its position, that could not be sent."""
+    """The rows that came back, as JSON, and the reason for each row, by its position, that could not be sent. `kept`
+    are the values that the connector keeps by then."""
 
     rows: Sequence[bytes]
     unsent: Mapping[int, str]
+    kept: Mapping[str, str] = {}
 
 
 class RowCache(Protocol):
@@ -61,12 +67,13 @@ class RowCache(Protocol):
 
 
 class Enricher(Protocol):
-    """Sends rows to a connector."""
+    """Sends rows to a connector. `name` tells what it keeps from what other transforms of the connection do."""
 
+    name: str
     cache: RowCache | None
 
-    def enrich(self, batch: pa.RecordBatch) -> Replies:
-        """Sends all rows, and returns all replies. Raises TransformError."""
+    def enrich(self, batch: pa.RecordBatch, kept: Mapping[str, str]) -> Replies:
+        """Sends all rows to a connector that keeps these values, and returns all replies. Raises TransformError."""
         ...
 
 
@@ -84,11 +91,21 @@ _Made = Sequence[Sequence[msgspec.Raw]]
 
 
 class Enrichment:
-    """Fills columns of the rows of one stream by a connector."""
+    """Fills columns of the rows of one stream by a connector. `states` are from before the first of them, `state` is
+    what the connector keeps after those so far."""
 
-    def __init__(self, spec: EnrichmentSpec, enricher: Enricher | None) -> None:
+    def __init__(self, spec: EnrichmentSpec, enricher: Enricher | None, states: Sequence[TransformState] = ()) -> None:
         self._spec, self._enricher = spec, enricher
         self._fields = {name: FILLED_TYPES[kind] for name, kind in spec.columns}
+        self.state = TransformState("" if enricher is None else enricher.name)
+        if enricher is not None and enricher.cache is None:
+            self.state = next((each for each in states if each.transform == enricher.name), self.state)
+
+    def finish(self) -> None:
+        """Does nothing: no process outlives its rows."""
+
+    def discard(self) -> None:
+        """Does nothing: no process outlives its rows."""
 
     def shape(self, given: RowShape) -> RowShape:
         for name in self._spec.key:
@@ -123,8 +140,9 @@ class Enrichment:
         if cache is not None and len(sent):
             same = self._not_cached(batch, sent, cache, found)
             sent = np.array(sorted(same), np.int64)
+        kept = self.state.values
         for positions in self._parts(batch, sent):
-            made = self._send(batch, positions, found.faults)
+            made, kept = self._send(batch, positions, found.faults, kept)
             fresh: dict[bytes, bytes] = {}
             for place in positions.tolist():
                 if place in found.faults:
@@ -135,7 +153,9 @@ class Enrichment:
                     fresh[group.digest] = msgspec.json.encode(own)
             if cache is not None and fresh:
                 cache.keep(fresh)
-        return self._result(batch, found)
+        result = self._result(batch, found)
+        self.state = TransformState(self.state.transform, "", kept)
+        return result
 
     def _not_cached(
         self, batch: pa.RecordBatch, sent: Positions, cache: RowCache, found: "_Found"
@@ -185,13 +205,16 @@ class Enrichment:
     def _keys(self, batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
         return list(zip(*(batch.column(name).to_pylist() for name in self._spec.key), strict=True))
 
-    def _send(self, batch: pa.RecordBatch, positions: Positions, faults: dict[int, str]) -> dict[int, _Made]:
-        """Sends rows to one process. Returns what came of each, by its position."""
+    def _send(
+        self, batch: pa.RecordBatch, positions: Positions, faults: dict[int, str], kept: Mapping[str, str]
+    ) -> tuple[dict[int, _Made], Mapping[str, str]]:
+        """Sends rows to one process, which begins with the values that are kept. Returns what came of each row, by its
+        position, and the values after them."""
         assert self._enricher is not None
         rows, calls = batch.take(pa.array(positions)), self._spec.calls
         if not self._spec.key and not calls.is_one_at_a_time:
             rows = rows.append_column(ROW_NUMBER, pa.array(np.arange(len(positions))))
-        found = self._enricher.enrich(rows)
+        found = self._enricher.enrich(rows, kept)
         faults.update({int(positions[row]): f"it cannot be sent: {reason}" for row, reason in found.unsent.items()})
         made: defaultdict[int, list[Sequence[msgspec.Raw]]] = defaultdict(list)
         replies = [_members(text) for text in found.rows]
@@ -199,7 +222,7 @@ class Enrichment:
             if position is None:
                 raise TransformError(_DOING, "a reply belongs to no row that was sent", remedy=self._remedy)
             made[position].append([reply.get(name, _NULL) for name in self._fields])
-        return dict(made)
+        return dict(made), found.kept
 
     def _owners(
         self, rows: pa.RecordBatch, positions: Positions, replies: Sequence[Row], unsent: Mapping[int, str]

@@ -84,7 +84,7 @@ def _transform(
         return RowQuery(spec.sql)
     if isinstance(spec, EnrichmentSpec):
         enricher = enrichers.get(spec.number)
-        return Enrichment(spec, None if isinstance(enricher, BatchTransformer) else enricher)
+        return Enrichment(spec, None if isinstance(enricher, BatchTransformer) else enricher, states)
     if isinstance(spec, ComponentSpec):
         transformer = enrichers.get(spec.number)
         sender = transformer if isinstance(transformer, BatchTransformer) else None

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError, TransformError
+from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import EnrichmentCalls, EnrichmentSpec
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER, Enrichment, Replies, RowCache
 from dagster_airbyte_proto.transforms.transform import DROPPED, Rows, RowShape
@@ -21,18 +22,21 @@ _CITY = (("city", "string"),)
 
 
 class _Answers:
-    """An enricher that answers each row by a function, in the reverse order."""
+    """An enricher that answers each row by a function, in the reverse order, and keeps the number of rows so far."""
+
+    name = "answers"
 
     def __init__(self, answer: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]) -> None:
         self._answer = answer
         self.rounds: list[list[int]] = []
         self.cache: RowCache | None = None
 
-    def enrich(self, batch: pa.RecordBatch) -> Replies:
+    def enrich(self, batch: pa.RecordBatch, kept: Mapping[str, str]) -> Replies:
         rows = batch.to_pylist()
         self.rounds.append([row["id"] for row in rows])
         replies = [reply for row in reversed(rows) for reply in self._answer(row)]
-        return Replies([json.dumps(reply, default=str).encode() for reply in replies], {})
+        tally = {"rows": str(int(kept.get("rows", "0")) + len(rows))}
+        return Replies([json.dumps(reply, default=str).encode() for reply in replies], {}, tally)
 
 
 def _cities(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -187,3 +191,24 @@ def test_a_cache_by_a_column_that_is_not_there_is_refused() -> None:
     spec = EnrichmentSpec(0, _CITY, calls=EnrichmentCalls(cached_seconds=1, cached_by=("ip",)))
     with pytest.raises(ConfigError, match="its cache is by ip"):
         Enrichment(spec, None).shape(RowShape.of_input(_BATCH.schema))
+
+
+def test_what_it_keeps_goes_from_process_to_process() -> None:
+    before = [TransformState("other", "", {"rows": "7"}), TransformState("answers", "", {"rows": "4"})]
+    spec = EnrichmentSpec(0, _CITY, calls=EnrichmentCalls(rows=2))
+    enrichment = Enrichment(spec, _Answers(lambda row: [{**row, "city": "x"}]), before)
+    assert enrichment.state == before[1]
+    enrichment.transform(Rows(_BATCH))
+    assert enrichment.state == TransformState("answers", "", {"rows": "7"})
+
+
+@pytest.mark.parametrize(
+    ("columns", "reply"),
+    [(_CITY, {"city": "of no row"}), ((("n", "bigint"),), {"id": 1, ROW_NUMBER: 0, "n": "does not fit"})],
+)
+def test_of_a_batch_that_fails_it_keeps_nothing(columns: tuple[tuple[str, str], ...], reply: Mapping[str, Any]) -> None:
+    before = TransformState("answers", "", {"rows": "4"})
+    enrichment = Enrichment(EnrichmentSpec(0, columns, on_error="fail"), _Answers(lambda _: [reply]), [before])
+    with pytest.raises(TransformError):
+        enrichment.transform(Rows(_BATCH))
+    assert enrichment.state == before

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
+from tests.sync.enrichment.kept_tally import numbering
 from tests.sync.push.pushed_table import PushedTable, person
 from tests.sync.shop import until
 
@@ -166,7 +167,9 @@ def test_a_mirror_removes_it_also_where_all_rows_were_sent_again_meanwhile(quick
 
 def test_wide_rows_go_through_transforms_few_at_a_time(table: PushedTable) -> None:
     table.fill([person(number, secrets.token_hex(1 << 20)) for number in range(1, 6)])
-    table.options["transforms"] = [_geo(config={"replies": 1, "tallies": True})]  # The city counts rows of a process.
+    # Beside a cache the city counts the rows of a process.
+    cache = {"ttl": "1 day", "by": "id"}
+    table.options["transforms"] = [_geo(config={"replies": 1, "tallies": True}, cache=cache)]
     assert table.contacts().acknowledged == 5
     assert [row["city"] for row in table.received()].count("1") == 2
 
@@ -198,6 +201,19 @@ def test_a_push_that_goes_on_asks_the_connector_nothing_again(table: PushedTable
         number: f"the city {number}" for number in range(1, 40, 3)
     }
     assert table.delivered().keys() == set(range(1, 40, 3))
+
+
+def test_what_an_enrichment_keeps_waits_for_all_rows_of_its_plan(table: PushedTable) -> None:
+    table.options["transforms"] = [numbering()]
+    table.config |= {"dies_after": 6, "once": str(table.folder / "once")}
+    assert table.contacts().status == "failed"
+    assert table.tally() == 0
+    assert (table.contacts().status, table.tally()) == ("complete", 10)
+    table.fill([person(number) for number in range(1, 13)])
+    assert (table.contacts().planned.added, table.tally()) == (2, 12)
+    assert {row["id"]: row["city"] for row in table.received()} == {each: str(each) for each in range(1, 13)}
+    assert table.contacts(is_full=True).acknowledged == 12
+    assert table.tally() == 12  # All rows are sent again, so it began without a value.
 
 
 def test_an_enrichment_that_fails_sends_nothing(table: PushedTable) -> None:

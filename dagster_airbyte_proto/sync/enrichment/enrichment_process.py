@@ -7,23 +7,22 @@ connector that waits for a rate limit may log that for ever.
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key, ValueChanges
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformCancelled
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.masking import UnmaskedText
-from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.syncmaven import enrichment, messages
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import speaks_as_specified
 from dagster_airbyte_proto.sync.push.destination_output import ConnectorOutput
 from dagster_airbyte_proto.sync.push.push_context import Destination
-from dagster_airbyte_proto.sync.state_server.served_values import served_values
+from dagster_airbyte_proto.sync.state_server.memory_values import LIMITS_OF_PROCESS, MemoryValues
+from dagster_airbyte_proto.sync.state_server.served_values import served_in_memory
 
 ENRICHING = "enriching rows"
 _WAIT_SECONDS = 0.25
@@ -48,12 +47,20 @@ class Pace:
             return starts_at
 
 
+def _never_over() -> None:
+    """The check of a run that no other can end."""
+
+
 class Exchange(NamedTuple):
-    """The way in which rows are sent: at what pace, one after the other or all at once, and until when."""
+    """The way in which rows are sent: at what pace, one after the other or all at once, and until when.
+
+    `check` raises ProtoError once the run is over: then no value is served any more.
+    """
 
     pace: Pace | None = None
     is_one_at_a_time: bool = False
     cancel: threading.Event | None = None
+    check: Callable[[], None] = _never_over
 
 
 _AT_ONCE = Exchange()
@@ -69,18 +76,21 @@ def check_connector(connector: Destination, doing: str) -> None:
 
 @contextmanager
 def enrichment_process(
-    connector: Destination, options: Mapping[str, Any], exchange: Exchange = _AT_ONCE
+    connector: Destination,
+    options: Mapping[str, Any],
+    exchange: Exchange = _AT_ONCE,
+    values: MemoryValues | None = None,
 ) -> Iterator["EnrichmentProcess"]:
-    """Starts a process of the connector. The process is stopped at the end."""
+    """Starts a process of the connector, which sees and changes these values; without them it begins with none, and
+    they end with it. The process is stopped at the end."""
     is_as_specified = speaks_as_specified(connector.spec().message)
-    name = connector.connection.name
-    with served_values(connector, _NothingKept(), Asset(name, StreamId.of("rows")), check=lambda: None) as served:
-        running = connector.connector.launch(enrichment.invocation(), served.variables)
+    values = MemoryValues({}, LIMITS_OF_PROCESS) if values is None else values
+    with served_in_memory(connector, values, exchange.check) as variables:
+        running = connector.connector.launch(enrichment.invocation(), variables)
         try:
+            name = connector.connection.name
             opening = enrichment.opening_line(connector.config.current, options, name, is_as_specified=is_as_specified)
-            process = EnrichmentProcess(connector, running, opening, exchange)
-            yield process
-            process.has_kept_values = served.changes != ValueChanges()
+            yield EnrichmentProcess(connector, running, opening, exchange)
         finally:
             running.stop()
 
@@ -95,7 +105,6 @@ class EnrichmentProcess:
         self._rows: list[bytes] = []
         self._bytes = self._sent = self._received = 0
         self._last_word: str | None = None  # an "ok" after the last row
-        self.has_kept_values = False  # known at its end
         self._hang_seconds = connector.connection.connector.timeouts.result_seconds or _HANG_SECONDS
 
     def replies(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[bytes]]:
@@ -235,19 +244,3 @@ class EnrichmentProcess:
 
     def _failure(self, found: str | UnmaskedText) -> ConnectorError:
         return ConnectorError(ENRICHING, self._connector.mask.text(self._output.error or found))
-
-
-class _NothingKept:
-    """A ValueStore without values."""
-
-    def kept_value(self, asset: Asset, key: Key) -> bytes | None:  # noqa: ARG002 - there is none
-        return None
-
-    def kept_values(self, asset: Asset, prefix: Key = ()) -> Iterator[KeptValue]:  # noqa: ARG002 - there are none
-        return iter(())
-
-    def count_kept_values(self, asset: Asset, prefix: Key = ()) -> tuple[int, int]:  # noqa: ARG002 - there are none
-        return 0, 0
-
-    def count_kept_keys(self, asset: Asset, keys: Sequence[Key]) -> int:  # noqa: ARG002 - there are none
-        return 0

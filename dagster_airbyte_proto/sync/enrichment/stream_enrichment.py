@@ -5,12 +5,15 @@ end of the input behind them, and are matched only once all replies are there.
 
 What came of rows is cached in the state store by a digest of the row. The connector's version, its options and the
 columns that it fills are the name of the cache: others ask it anew. Its config is no part of it, for keys rotate.
+
+What the connector keeps itself, by the state server, goes from process to process of one stream, and is saved with the
+load of the rows: see `checkpoints/transform_states.py`. Beside a cache it ends with each process.
 """
 
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -34,10 +37,17 @@ from dagster_airbyte_proto.sync.enrichment.enrichment_process import (
     check_connector,
     enrichment_process,
 )
-from dagster_airbyte_proto.sync.enrichment.transform_state import component_name, shared_before
+from dagster_airbyte_proto.sync.enrichment.transform_state import component_name, enrichment_name, shared_before
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.state_server.memory_values import (
+    LIMITS_OF_PROCESS,
+    LIMITS_OF_STATE,
+    MemoryValues,
+    state_of_values,
+    values_of_state,
+)
 from dagster_airbyte_proto.transforms.component import BatchTransformer
 from dagster_airbyte_proto.transforms.enrichment import Enricher, Replies, RowCache
 from dagster_airbyte_proto.transforms.transform_choice import Enrichers
@@ -47,9 +57,10 @@ _REPLY_BYTES = 400
 """The memory of a reply beside its text, about: its members, its values, and its row."""
 _DIGEST_BYTES = 16
 _ENDS_WITH_PROCESS = (
-    "the enrichment keeps values by the state server: they end with each of its processes, and the next one starts"
-    " without them. What came of rows is kept by `cache`."
+    "the enrichment keeps values by the state server: beside a `cache` they end with each of its processes, and the"
+    " next one starts without them, for rows from the cache reach none."
 )
+_REMEDY = "; what came of rows is kept by a `cache` of the transform, beside which a process has values of its own"
 
 
 def check_enrichers(engine: Engine, connection: Connection, log: RunLog) -> Mapping[int, Destination]:
@@ -68,8 +79,8 @@ def enrichers_of_run(
     enrichers: dict[int, Enricher | BatchTransformer] = {}
     for number, connector in check_enrichers(engine, connection, log).items():
         spec = connection.transforms[number].spec(number)
+        others = [each.name for each in enrichers.values()]
         if not isinstance(spec, EnrichmentSpec):
-            others = [each.name for each in enrichers.values() if isinstance(each, ComponentTransformer)]
             name = component_name(connector, others)
             enrichers[number] = ComponentTransformer(
                 connector, name, shared_before(engine.store, connection.name, name), cancel
@@ -79,45 +90,69 @@ def enrichers_of_run(
         if spec.calls.cached_seconds is not None:
             owner = CachedRows(connection.name, _cache_name(connector, spec), spec.calls.cached_seconds)
             cache = StoredRowCache(engine.store, renewal, owner, spec.calls.cached_by)
-        enrichers[number] = ConnectorEnricher(connector, spec, cache, cancel)
+        name = enrichment_name(connector, spec, others)
+        enrichers[number] = ConnectorEnricher(connector, spec, name, EnricherOptions(cache, cancel, renewal.check))
     return enrichers
 
 
+class EnricherOptions(NamedTuple):
+    """The cache of an enrichment, and what ends its work: `cancel`, and a `check` that raises ProtoError once the run
+    is over. Its replies to one batch have at most `max_bytes`."""
+
+    cache: RowCache | None = None
+    cancel: threading.Event | None = None
+    check: Callable[[], None] = lambda: None
+    max_bytes: int = _MAX_BYTES
+
+
 class ConnectorEnricher:
-    """Sends rows to a process of an enrichment. Its replies to one batch have at most `max_bytes`."""
+    """Sends rows to a process of an enrichment. What it keeps is under this name."""
 
     def __init__(
         self,
         connector: Destination,
         spec: EnrichmentSpec,
-        cache: RowCache | None = None,
-        cancel: threading.Event | None = None,
-        *,
-        max_bytes: int = _MAX_BYTES,
+        name: str = "",
+        options: EnricherOptions = EnricherOptions(),  # noqa: B008  # a tuple, and frozen
     ) -> None:
-        self._connector, self._max_bytes = connector, max_bytes
+        self.name, self.cache = name, options.cache
+        self._connector, self._max_bytes = connector, options.max_bytes
         self._options = msgspec.json.decode(spec.options)
         calls = spec.calls
         pace = Pace(calls.rows_per_second) if calls.rows_per_second else None
-        self._exchange = Exchange(pace, calls.is_one_at_a_time and calls.rows != 1, cancel)
-        self.cache, self._has_noted = cache, False
+        is_one_at_a_time = calls.is_one_at_a_time and calls.rows != 1
+        self._exchange = Exchange(pace, is_one_at_a_time, options.cancel, options.check)
+        self._has_noted = False
 
-    def enrich(self, batch: pa.RecordBatch) -> Replies:
+    def enrich(self, batch: pa.RecordBatch, kept: Mapping[str, str]) -> Replies:
         faults = unsendable_rows(batch)
         if faults:
             batch = batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(faults))))
         if not batch.num_rows:
-            return Replies((), faults)
+            return Replies((), faults, kept)
+        values = MemoryValues({}, LIMITS_OF_PROCESS)
+        if self.cache is None:
+            values = MemoryValues(values_of_state(kept), LIMITS_OF_STATE, _REMEDY)
         try:
-            with enrichment_process(self._connector, self._options, self._exchange) as process:
+            with enrichment_process(self._connector, self._options, self._exchange, values) as process:
                 rows = self._bounded(process.replies([batch]))
         except ConnectorError as error:
             found = f"the connector failed: {error.found}"
             raise TransformError(ENRICHING, found, remedy=error.remedy, retryable=True) from error
-        if process.has_kept_values and not self._has_noted:
-            self._has_noted = True
-            self._connector.log.write("WARN", _ENDS_WITH_PROCESS)
+        finally:
+            if values.refused:
+                self._note(f"a value of the enrichment was refused: {values.refused}")
+        if self.cache is None:
+            return Replies(rows, faults, state_of_values(values.now()))
+        if values.now():
+            self._note(_ENDS_WITH_PROCESS)
         return Replies(rows, faults)
+
+    def _note(self, text: str) -> None:
+        """Warns of what the connector keeps, once in a run."""
+        if not self._has_noted:
+            self._has_noted = True
+            self._connector.log.write("WARN", text)
 
     def _bounded(self, pieces: Iterable[list[bytes]]) -> list[bytes]:
         rows, size = list[bytes](), 0

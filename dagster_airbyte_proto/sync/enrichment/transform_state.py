@@ -3,6 +3,7 @@
 The states that belong to rows move with the load of these rows, see `checkpoints/transform_states.py`.
 """
 
+import hashlib
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -11,7 +12,8 @@ from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueStore
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS, stored_transform_states
 from dagster_airbyte_proto.loads.load import TransformState
-from dagster_airbyte_proto.model import ComponentSpec, PlannedStream
+from dagster_airbyte_proto.loads.program_identity import connector_program
+from dagster_airbyte_proto.model import ComponentSpec, EnrichmentSpec, PlannedStream
 from dagster_airbyte_proto.sync.plan.stream_plan import replaces_table
 from dagster_airbyte_proto.sync.state_server.component_values import Kept, shared_asset, shared_changes, shared_values
 from dagster_airbyte_proto.sync.sync_context import SyncContext
@@ -19,6 +21,9 @@ from dagster_airbyte_proto.transforms.transform_choice import Enrichers
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.push.push_context import Destination
+
+
+_LONGEST_NAME = 200
 
 
 @runtime_checkable
@@ -38,7 +43,21 @@ def component_name(connector: "Destination", others: Collection[str]) -> str:
     """
     manifest = connector.spec().message.get("manifest")
     found = manifest.get("id") if isinstance(manifest, dict) else None
-    own = found if isinstance(found, str) and found else "component"
+    return _numbered(found if isinstance(found, str) and found else "component", others)
+
+
+def enrichment_name(connector: "Destination", spec: EnrichmentSpec, others: Collection[str]) -> str:
+    """Returns the name under which an enrichment keeps its values: its program, without its version, and the columns
+    that it fills. So it is found again where others come before it, and after an upgrade."""
+    own = f"{connector_program(connector.connection.connector)}: {', '.join(name for name, _ in spec.columns)}"
+    own = own.replace("#", "_").encode("utf-8", "backslashreplace").decode()
+    if len(own.encode()) > _LONGEST_NAME:  # A key of the store has it.
+        digest = hashlib.sha256(own.encode()).hexdigest()[:16]
+        own = f"{own.encode()[:150].decode('utf-8', 'ignore')}… {digest}"
+    return _numbered(own, others)
+
+
+def _numbered(own: str, others: Collection[str]) -> str:
     same = sum(each.partition("#")[0] == own for each in others)
     return f"{own}#{same + 1}" if same else own
 
@@ -48,7 +67,7 @@ def states_before(context: SyncContext, planned: PlannedStream, *, is_continued:
 
     Where the table is replaced there are none, unless the sync goes on with a generation that an earlier one began.
     """
-    if not any(isinstance(each, ComponentSpec) for each in planned.transforms):
+    if not any(isinstance(each, ComponentSpec | EnrichmentSpec) for each in planned.transforms):
         return ()
     asset = Asset(context.connection, planned.id, context.request.partition)
     if not replaces_table(planned):

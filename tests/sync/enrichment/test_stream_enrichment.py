@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pyarrow as pa
@@ -12,14 +13,16 @@ import pytest
 
 from dagster_airbyte_proto.checkpoints.kept_values import CachedRows
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.errors import TransformCancelled, TransformError
+from dagster_airbyte_proto.errors import StateConflict, TransformCancelled, TransformError
 from dagster_airbyte_proto.model import EnrichmentCalls, EnrichmentSpec
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.enrichment.stream_enrichment import ConnectorEnricher, StoredRowCache
+from dagster_airbyte_proto.sync.enrichment.stream_enrichment import ConnectorEnricher, EnricherOptions, StoredRowCache
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
+from dagster_airbyte_proto.sync.state_server.memory_values import LIMITS_OF_STATE
+from dagster_airbyte_proto.transforms.enrichment import Replies, RowCache
 from tests.sync.enrichment.test_row_enrichment import connection_of
 
 SPEC = EnrichmentSpec(0, (("city", "string"),))
@@ -51,17 +54,46 @@ def numbered(*numbers: int) -> pa.RecordBatch:
 def test_the_replies_to_one_batch_are_bounded(opened: Opened) -> None:
     connector = opened()
     batch = numbered(*range(1, 100, 3))
-    assert len(ConnectorEnricher(connector, SPEC).enrich(batch).rows) == 33
+    assert len(ConnectorEnricher(connector, SPEC).enrich(batch, {}).rows) == 33
     with pytest.raises(TransformError, match="replies to one batch of rows have more than 10,000 bytes"):
-        ConnectorEnricher(connector, SPEC, max_bytes=10_000).enrich(batch)
+        ConnectorEnricher(connector, SPEC, options=EnricherOptions(max_bytes=10_000)).enrich(batch, {})
 
 
-def test_what_it_keeps_ends_with_its_process_and_the_log_says_so_once(opened: Opened, said: list[str]) -> None:
+def _cities(replies: Replies) -> list[str]:
+    return [json.loads(row)["city"] for row in replies.rows]
+
+
+def test_the_next_process_has_what_the_one_before_has_kept(opened: Opened, said: list[str]) -> None:
     enricher = ConnectorEnricher(opened(60, tallies=True), SPEC)
-    for _ in range(2):  # A process each: the second one begins without what the first has kept.
-        rows = [json.loads(row) for row in enricher.enrich(numbered(1, 4)).rows]
-        assert [row["city"] for row in rows] == ["1", "2"]
+    first = enricher.enrich(numbered(1, 4), {})
+    assert (_cities(first), first.kept['["rows"]'], first.kept['["city", "4"]']) == (["1", "2"], "2", '"city 4"')
+    assert _cities(enricher.enrich(numbered(1, 4), first.kept)) == ["3", "4"]
+    assert not any("state server" in line for line in said)
+
+
+def test_beside_a_cache_it_keeps_nothing_and_the_log_says_so_once(opened: Opened, said: list[str]) -> None:
+    options = EnricherOptions(cast("RowCache", object()))
+    enricher = ConnectorEnricher(opened(60, tallies=True), SPEC, options=options)
+    for _ in range(2):
+        replies = enricher.enrich(numbered(1, 4), {'["rows"]': "7"})
+        assert (_cities(replies), replies.kept) == (["1", "2"], {})
     assert sum("they end with each of its processes" in line for line in said) == 1
+
+
+def test_one_that_keeps_too_much_fails_and_the_log_says_why(opened: Opened, said: list[str]) -> None:
+    enricher = ConnectorEnricher(opened(60), SPEC)
+    full = {f'["{number}"]': "1" for number in range(LIMITS_OF_STATE.kept)}
+    with pytest.raises(TransformError, match="the connector failed"):
+        enricher.enrich(numbered(1), full)
+    assert sum("a stream may keep 100,000 values and 16,777,216 bytes; what came of rows" in line for line in said) == 1
+
+
+def test_a_run_that_is_over_serves_no_value(opened: Opened) -> None:
+    def over() -> None:
+        raise StateConflict("using the lease", "another run has it")
+
+    with pytest.raises(TransformError, match="the connector failed"):
+        ConnectorEnricher(opened(60), SPEC, options=EnricherOptions(check=over)).enrich(numbered(1), {})
 
 
 def test_a_row_that_cannot_be_sent_is_like_no_other(tmp_path: Path) -> None:
@@ -80,22 +112,22 @@ def test_a_row_that_cannot_be_sent_is_like_no_other(tmp_path: Path) -> None:
 def test_one_row_at_a_time_gets_one_reply_each(opened: Opened) -> None:
     calls = EnrichmentCalls(is_one_at_a_time=True)
     spec = msgspec.structs.replace(SPEC, calls=calls)
-    replies = ConnectorEnricher(opened(is_bare=True), spec).enrich(numbered(*range(1, 100, 3))).rows
+    replies = ConnectorEnricher(opened(is_bare=True), spec).enrich(numbered(*range(1, 100, 3)), {}).rows
     assert replies == [b'{"city": "city %d"}' % number for number in range(1, 100, 3)]
     with pytest.raises(TransformError, match="it sent no reply to a row"):
-        ConnectorEnricher(opened(), spec).enrich(numbered(1, 3, 4))
+        ConnectorEnricher(opened(), spec).enrich(numbered(1, 3, 4), {})
     with pytest.raises(TransformError, match=r"several replies to one row|4 replies to 2 rows"):
-        ConnectorEnricher(opened(replies=2), spec).enrich(numbered(1, 4))
+        ConnectorEnricher(opened(replies=2), spec).enrich(numbered(1, 4), {})
     alone = msgspec.structs.replace(spec, calls=msgspec.structs.replace(calls, rows=1))
-    assert len(ConnectorEnricher(opened(), alone).enrich(numbered(2)).rows) == 2
+    assert len(ConnectorEnricher(opened(), alone).enrich(numbered(2), {}).rows) == 2
 
 
 def test_rows_are_sent_at_a_rate(opened: Opened) -> None:
     spec = msgspec.structs.replace(SPEC, calls=EnrichmentCalls(rows_per_second=20))
     enricher, rows = ConnectorEnricher(opened(), spec), numbered(*range(1, 61, 3))
     began_at = time.monotonic()
-    assert len(enricher.enrich(rows).rows) == 20
-    assert len(enricher.enrich(rows).rows) == 20  # of one second, by another process
+    assert len(enricher.enrich(rows, {}).rows) == 20
+    assert len(enricher.enrich(rows, {}).rows) == 20  # of one second, by another process
     assert time.monotonic() - began_at > 1.7
 
 
@@ -104,12 +136,12 @@ def test_a_run_that_is_cancelled_waits_no_longer(opened: Opened) -> None:
     cancel = threading.Event()
     threading.Timer(0.5, cancel.set).start()
     with pytest.raises(TransformCancelled):
-        ConnectorEnricher(opened(), spec, cancel=cancel).enrich(numbered(1, 4))
+        ConnectorEnricher(opened(), spec, options=EnricherOptions(cancel=cancel)).enrich(numbered(1, 4), {})
 
 
 def test_one_that_logs_for_ever_is_ended(opened: Opened) -> None:
     with pytest.raises(TransformError, match="it hangs"):
-        ConnectorEnricher(opened(chatters=4), SPEC).enrich(numbered(1, 4))
+        ConnectorEnricher(opened(chatters=4), SPEC).enrich(numbered(1, 4), {})
 
 
 def test_the_secrets_of_processes_that_ended_long_ago_cost_nothing(opened: Opened) -> None:

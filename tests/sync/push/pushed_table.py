@@ -5,6 +5,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL
@@ -29,6 +31,7 @@ from dagster_airbyte_proto.sync.push.run import push_connection
 from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
 from dagster_airbyte_proto.testing.faults import CallFaults, with_faults
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
+from tests.sync.enrichment.kept_tally import kept_tally
 
 FORMAT = "dagster_airbyte_proto.testing.folder.format:FOLDER"
 PEOPLE = TableName("shop", "people")
@@ -233,7 +236,12 @@ class PushedTable:
         store = SqlStore(self.settings.state_url)
         kept = list(store.kept_values(Asset("crm", StreamId.of("contacts"))))
         store.close()
-        return {int(each.key[1]): json.loads(each.value) for each in kept}
+        return {int(each.key[1]): json.loads(each.value) for each in kept if each.key[0] != TRANSFORMS}
+
+    def tally(self) -> int:
+        """The number of rows that an enrichment keeps."""
+        with closing(SqlStore(self.settings.state_url)) as store:
+            return kept_tally(store, self.connection_name, self.stream)
 
     def _lines(self) -> list[Row]:
         return [json.loads(line) for line in self.out.read_text().splitlines()] if self.out.exists() else []

@@ -16,6 +16,7 @@ from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.points import ENRICHMENT_POINTS, PUSH_POINTS
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
+from tests.sync.enrichment.kept_tally import numbering
 from tests.sync.push.push_fork_server import PushForkServer
 from tests.sync.push.pushed_table import PushedTable, person
 
@@ -101,6 +102,25 @@ def test_a_killed_push_neither_loses_nor_makes_up_what_is_kept(
     assert server.push(table) == 0
     assert _asked(table) == [99]
     _check_complete(table, names)
+
+
+@pytest.mark.everyday("push.sealed")
+@pytest.mark.parametrize("point", ["run.begun", *PUSH_POINTS, "load.announced", "load.committed", "run.ended"])
+def test_a_killed_push_keeps_for_an_enrichment_what_its_rows_say(
+    server: PushForkServer, table: PushedTable, point: str
+) -> None:
+    """Each row has its number among all rows of the stream, which the enrichment keeps itself, without a cache."""
+    table.options["transforms"] = [numbering()]
+    assert server.push(table, (point, 1)) == _KILLED
+    assert table.tally() in (0, _ROWS)
+    for _ in range(3):
+        if server.push(table) == 0:
+            break
+    table.fill([person(each) for each in range(_ROWS + 3)])
+    assert server.push(table) == 0
+    cities = {row["id"]: int(row["city"]) for row in table.received()}
+    assert sorted(cities.values()) == list(range(1, _ROWS + 4))
+    assert table.tally() == _ROWS + 3
 
 
 _FAULTS = [
