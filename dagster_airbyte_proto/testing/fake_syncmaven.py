@@ -5,7 +5,7 @@ It writes rows to a file, a line each, and puts them there before it sends its r
 - `path`: the file. `dialect`: `packages`, or `seed`, the names of the specification.
 - `dies_after`, `hangs_after`, `halts_after`: so many rows; once only where `once` names a file that it then makes. It
   exits with `halts_with`, or 1, after a halt.
-- `fails`: rows whose field `bad` is true are counted as failed and not written.
+- `fails`, `skips`: rows whose field `bad` is true are counted as failed, or as skipped, and not written.
 - `result`: `counts`, `named` (by name), `empty` (no payload), `early` (empty, and at its first row), `wrong` (one row
   too few), `never`; with `chatters` it logs for ever in its place.
 - `keeps`: it keeps the name of each row under `["row", id]` by the state server, before it writes the row; a text
@@ -72,11 +72,12 @@ def _end(stream: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         for row in rows:
             segment = "row" if config["keeps"] is True else config["keeps"]
             _call("state.set", {"key": [segment, str(row["id"])], "value": row["name"]})
-    failed = [row for row in rows if config.get("fails") and row.get("bad")]
+    bad = [row for row in rows if (config.get("fails") or config.get("skips")) and row.get("bad")]
     for row in rows:
-        if row not in failed:
+        if row not in bad:
             _note(stream, {"row": row})
-    counts = {"received": len(rows), "success": len(rows) - len(failed), "skipped": 0, "failed": len(failed)}
+    counts = {"received": len(rows), "success": len(rows) - len(bad), "skipped": 0, "failed": 0}
+    counts["failed" if config.get("fails") else "skipped"] = len(bad)
     result = config.get("result", "counts")
     while config.get("chatters"):
         _say("log", {"level": "info", "message": "rate limit exceeded, retrying"})

@@ -176,6 +176,43 @@ def test_rows_that_fail_count_as_rejected_up_to_the_limit(table: PushedTable) ->
     assert "2 of 23 rows were rejected here or by the destination, more than max_rejected" in (report.error or "")
 
 
+def test_rows_that_are_skipped_count_as_acknowledged_with_a_warning(table: PushedTable) -> None:
+    table.config["skips"] = True
+    table.fill([person(number, bad=number % 10 == 0) for number in range(1, 24)])
+    report = table.run()
+    contacts = report.streams["contacts"]
+    assert (contacts.status, contacts.acknowledged, contacts.rejected) == ("complete", 23, 0)
+    assert len(table.received()) == 21
+    assert ["it skipped 2 of 23 rows, which count as acknowledged" in each for each in report.warnings] == [True]
+
+
+def _lose_the_store(table: PushedTable) -> None:
+    for file in table.home.glob("state.db*"):
+        file.unlink()
+
+
+def test_where_the_store_is_lost_all_rows_are_sent_when_a_person_says_so(table: PushedTable) -> None:
+    table.config["keeps"] = True
+    table.contacts()
+    _lose_the_store(table)
+    error = table.contacts().error or ""
+    assert "which the state store does not know" in error
+    assert "Send all rows again: `airbyte-proto push --full`" in error
+    assert len(starts(table)) == 1  # Nothing was sent, nor was the destination begun anew.
+    assert table.contacts(is_full=True).acknowledged == 23
+    assert (starts(table)[-1]["fullRefresh"], len(table.kept_names())) == (True, 23)
+    assert table.contacts().planned.unchanged == 23
+
+
+def test_where_no_table_remembers_a_lost_push_all_rows_are_sent(table: PushedTable) -> None:
+    table.push["changes"] = "all"
+    table.contacts()
+    table.contacts()
+    _lose_the_store(table)
+    assert table.contacts().acknowledged == 23
+    assert [each["fullRefresh"] for each in starts(table)] == [True, False, True]
+
+
 def test_the_limit_is_of_the_whole_plan(table: PushedTable) -> None:
     table.options["checkpoint_rows"] = 10
     table.config["fails"] = True
