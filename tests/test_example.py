@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 import yaml
 
 from dagster_airbyte_proto import ConnectorResource, SparkSessionResource, SparkTableIOManager
 from dagster_airbyte_proto.testing import fake_source, fake_tap
+from tests.sync.push.pushed_table import PushedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +95,24 @@ def test_its_definitions_load_without_a_warning_and_every_stream_tells_its_colum
     for name, some in _STREAMS.items():
         assert some < set(columns[name]), name
     assert not (tmp_path / "ours").exists()
+
+
+def test_buyers_are_on_the_mailing_list_each_with_a_number_of_its_own(quick_folder: Path) -> None:
+    """One connector is the destination and the enrichment of the push."""
+    example = _copied(quick_folder)
+    file = example / "connections" / "newsletter.yaml"
+    file.write_text(file.read_text().replace("lake.default.top_buyers", "shop.people"))
+    bought = pa.schema([("id", pa.int64()), ("name", pa.string()), ("purchases", pa.int64())])
+    table = PushedTable(quick_folder, schema=bought)
+    buyers = {7: "Ann", 5: "Ben", 9: "Zoë"}
+    for changed in ({}, {5: "Benjamin", 11: "Dan"}):
+        buyers |= changed
+        table.fill([{"id": number, "name": name, "purchases": 3} for number, name in buyers.items()])
+        report = table.run(file=file).streams["people"]
+        assert (report.status, report.error, report.acknowledged) == ("complete", None, len(changed) or len(buyers))
+        people = json.loads((example / "out" / "people.json").read_text())
+        assert {person["id"]: person["name"] for person in people} == buyers
+        assert {person["member"] for person in people} == set(range(1, len(buyers) + 1))
 
 
 @pytest.mark.connectors
