@@ -1,4 +1,4 @@
-"""Any bytes give an event, and nothing else."""
+"""Any bytes give an event, and nothing else; of Syncmaven's two readers, an event or a message of its own."""
 
 import json
 from pathlib import Path
@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
+from dagster_airbyte_proto.protocols.destination import StreamResult
 from dagster_airbyte_proto.protocols.events import Event
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
+from dagster_airbyte_proto.protocols.syncmaven import enrichment, messages
 
 _TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 _EVENTS = get_args(Event)
+_OF_SYNCMAVEN = (*_EVENTS, StreamResult, *get_args(messages.EnrichmentReply))
 _PROTOCOLS: tuple[SourceProtocol, ...] = (AirbyteSource(), SingerSource())
+_COUNTS = {"received": 3, "success": 2, "skipped": 0, "failed": 1}
 
 _MESSAGES = [
     line
@@ -22,6 +26,17 @@ _MESSAGES = [
     if not path.name.endswith(".events.jsonl")
     for line in path.read_bytes().splitlines()
     if len(line) < 3000
+]
+_MESSAGES += [
+    messages.line("spec", {"roles": ["destination"], "connectionCredentials": {"type": "object"}}).strip(),
+    b'{"type":"connection-spec","credentialsSchema":{"type":"object"}}',
+    messages.line("stream-spec", {"defaultStream": "a", "streams": [{"name": "a", "rowType": {}}]}).strip(),
+    messages.line("stream-result", {**_COUNTS, "people": _COUNTS}).strip(),
+    messages.line("enrichment-response", {"row": {"id": 1, "city": "Graz"}}).strip(),
+    b'{"type":"enrichment-reply","row":{"id":1}}',
+    messages.line("log", {"level": "info", "message": "begins", "params": [{"a": 1}, None]}).strip(),
+    messages.line("halt", {"status": "error", "message": "full\n at add", "data": {"code": 7}}).strip(),
+    b'{"status":"ok","message":"ready"}',
 ]
 
 # Values where a field of another type is expected; integers too large for a float among them.
@@ -34,7 +49,10 @@ _any_json = st.recursive(
 
 def _give_an_event(line: bytes) -> bool:
     """In every protocol, whose ever the line is."""
-    return all(isinstance(protocol.event(line), _EVENTS) for protocol in _PROTOCOLS)
+    replies = messages.reply(line), enrichment.reply(line)
+    return all(isinstance(protocol.event(line), _EVENTS) for protocol in _PROTOCOLS) and all(
+        isinstance(found, _OF_SYNCMAVEN) for found in replies
+    )
 
 
 @given(st.binary(max_size=200))

@@ -8,12 +8,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
-from dagster_airbyte_proto.checkpoints.kept_values import Key, ValueChanges
-from tests.sync.state_server.test_server import Served
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key, ValueChanges
+from dagster_airbyte_proto.launchers.process import OUR_MACHINE
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues
+from dagster_airbyte_proto.sync.state_server.server import StateServer
+from tests.sync.state_server.test_server import LIMITS, STREAM, Served
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -84,6 +89,39 @@ def test_a_slow_reader_holds_up_nobody_and_ends_with_the_server(served: Served) 
     assert threading.active_count() < before  # The server's own thread has ended too.
     for raw in slow:
         raw.close()
+
+
+@pytest.mark.parametrize(
+    "others", [Asset("shop", STREAM), Asset("crm", StreamId.of("leads")), Asset("crm", STREAM, "2026-11-01")]
+)
+def test_no_client_reaches_the_values_of_another_asset(served: Served, others: Asset) -> None:
+    """By its own secret it has its own values, whatever the key; by the other's server it has none without the other's
+    secret."""
+    lease = served.lease
+    if others.connection != lease.connection:
+        lease = served.store.acquire(others.connection, run_id="run-2", holder="me", seconds=60)
+    secret_key = ("token", "of another")
+    served.store.set_values(lease, others, ValueChanges({secret_key: b'"hidden"'}), who="me")
+    theirs = StateServer(
+        PendingValues(served.store, others, LIMITS), OUR_MACHINE, is_as_specified=True, check=lambda: None
+    )
+    try:
+        own = served.server.secret
+        place = [others.connection, str(others.stream), others.partition]
+        for key in (secret_key, (*place, *secret_key), (f"../{others.connection}", *secret_key), ("%", "%")):
+            assert served.ask("state.get", {"key": key}) == {}
+            assert served.ask("state.deleteAll", {"prefix": key[:1]}) == {"rowsDeleted": 0}
+            assert served.ask("state.list", {"prefix": key[:1]}) in (b"", [])
+        port, served.port = served.port, urlsplit(theirs.variables["RPC_URL"]).port or 0
+        for path, headers in ((f"/{own}", {}), ("", {"Authorization": f"Bearer {own}"}), ("", {})):
+            served.ask("state.get", {"key": secret_key}, path=path, **headers)
+            assert served.status == 401
+        served.port = port
+        assert served.ask("state.set", {"key": secret_key, "value": "mine"}) == {}
+        served.keep()
+        assert served.store.kept_value(others, secret_key) == b'"hidden"'
+    finally:
+        theirs.close()
 
 
 @pytest.mark.nightly
