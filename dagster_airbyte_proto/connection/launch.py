@@ -91,11 +91,13 @@ class PypiLaunch(ProgramLaunch):
 
 class NpmLaunch(ProgramLaunch):
     """A package of npm, with its dependencies in a folder of its own. `main` is the script that Node runs: a file of
-    the package. Install scripts do not run unless `install_scripts` allows them."""
+    the package. `overrides` are versions of its dependencies, by their names, in the place of those that it pins.
+    Install scripts do not run unless `install_scripts` allows them."""
 
     kind: Literal["npm"]
     package: Text
     main: Text | None = None
+    overrides: Mapping[Text, Text] = {}
     install_scripts: bool = False
 
 

@@ -11,6 +11,7 @@ from dagster_airbyte_proto.connection.connection import PARTITIONS_AT_ONCE
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
+from dagster_airbyte_proto.launchers.packages.npm.installation import NpmPackage
 from dagster_airbyte_proto.launchers.packages.npm.launcher import NpmLauncher
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.permissions import Permissions
@@ -86,8 +87,9 @@ def launcher_for(
             launch.package, launch.executable, cache=environments, python=launch.python, options=options
         )
     if launch.kind == "npm":
+        package = NpmPackage.of(launch.package, launch.overrides)
         return NpmLauncher(
-            launch.package, launch.main, cache=environments, install_scripts=launch.install_scripts, options=options
+            package, launch.main, cache=environments, install_scripts=launch.install_scripts, options=options
         )
     if launch.kind == "manifest":
         return ManifestLauncher(

@@ -194,6 +194,32 @@ class TestLocks:
         assert f"{self._lock} is no lock of npm" in _refusal(_launcher(self._elsewhere, "source@1.0.0"))
 
 
+class TestOverrides:
+    """`source` pins a `library` that is not there."""
+
+    @pytest.fixture(autouse=True)
+    def _packages(self, npm_packages: NpmRegistry) -> None:
+        for version in ("1.0.0", "2.0.0"):
+            npm_packages.add("library", version, {"index.js": f"module.exports = 'library {version}'"})
+        script = {"index.js": "console.log(require('library'))"}
+        npm_packages.add("source", "1.0.0", script, dependencies={"library": "1.5.0"})
+
+    def test_a_dependency_that_is_not_there_is_replaced(self, tmp_path: Path) -> None:
+        assert "library@1.5.0" in _refusal(_launcher(tmp_path, "source@1.0.0"))
+        launchers = [
+            NpmLauncher(NpmPackage.of("source@1.0.0", {"library": version}), cache=tmp_path / "cache")
+            for version in ("1.0.0", "2.0.0")
+        ]
+        for _ in range(2):
+            assert [_said(each) for each in launchers] == ["library 1.0.0\n", "library 2.0.0\n"]
+        assert len({each.identity() for each in launchers}) == len(_builds(tmp_path)) == 2
+
+    @pytest.mark.parametrize("overrides", [{"library": "^1.0.0"}, {"library": "npm:other@1.0.0"}, {"../x": "1.0.0"}])
+    def test_any_but_an_exact_version_is_refused(self, overrides: dict[str, str]) -> None:
+        with pytest.raises(ConfigError, match="is not pinned to one version"):
+            NpmPackage.of("source@1.0.0", overrides)
+
+
 class TestScripts:
     _WRITES = "node -e \"require('fs').writeFileSync('ran', '')\""
     _TELLS = "console.log(require('fs').existsSync(__dirname + '/ran'))"

@@ -8,7 +8,9 @@
    of dependencies that take the Node which runs it.
 3. The versions of Node that a package takes stand in the lock, so they are compared before anything is installed. npm
    itself only warns, and the program fails later with a syntax error.
-4. Scripts of packages are programs of strangers that run while they are installed, with the login of the registry in
+4. A package may pin a dependency that is not there, or is broken. npm's own `overrides` name another version of it;
+   the folder and the lock belong to these versions too.
+5. Scripts of packages are programs of strangers that run while they are installed, with the login of the registry in
    reach. Few packages need them. So none runs unless the connection allows it.
 """
 
@@ -17,8 +19,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -63,21 +66,23 @@ _NETWORK_REMEDY = (
 )
 
 
+_NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
+
+
 class NpmPackage(NamedTuple):
+    """A package of npm. `overrides` are names and versions of what it depends on, in the place of those that it pins
+    itself."""
+
     name: str
     version: str
+    overrides: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, written: str) -> "NpmPackage":
-        """Parses `name@1.2.0` or `@scope/name@1.2.0`. Raises ConfigError unless it pins one version."""
-        found = _REQUIREMENT.fullmatch(written.strip())
-        if found is None:
-            raise ConfigError(
-                "reading the connector's package",
-                f"{written!r} is not pinned to one version",
-                remedy='Write it as "name@1.2.0", or "@scope/name@1.2.0".',
-            )
-        return cls(found["name"], found["version"])
+    def of(cls, written: str, overrides: Mapping[str, str] = _NO_OVERRIDES) -> "NpmPackage":
+        """Parses `name@1.2.0` or `@scope/name@1.2.0`. Raises ConfigError unless it pins one version, and each override
+        does."""
+        name, version = _pinned(written)
+        return cls(name, version, tuple(_pinned(f"{each}@{overrides[each]}") for each in sorted(overrides)))
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
@@ -85,6 +90,24 @@ class NpmPackage(NamedTuple):
     @property
     def file_name(self) -> str:
         return str(self).replace("/", "+")
+
+    @property
+    def lock_suffix(self) -> str:
+        """Tells its locks with these overrides from others."""
+        if not self.overrides:
+            return ""
+        return "-" + hashlib.sha256(json.dumps(self.overrides).encode()).hexdigest()[:12]
+
+
+def _pinned(written: str) -> tuple[str, str]:
+    found = _REQUIREMENT.fullmatch(written.strip())
+    if found is None:
+        raise ConfigError(
+            "reading the connector's package",
+            f"{written!r} is not pinned to one version",
+            remedy='Write it as "name@1.2.0", or "@scope/name@1.2.0"; an override as {name: 1.2.0}.',
+        )
+    return found["name"], found["version"]
 
 
 class _LockedPackage(msgspec.Struct, rename="camel", frozen=True):
@@ -120,6 +143,7 @@ class _Installer(NamedTuple):
             "version": "1.0.0",
             "private": True,
             "dependencies": {package.name: package.version},
+            **({"overrides": dict(package.overrides)} if package.overrides else {}),
         }
         (folder / "package.json").write_text(json.dumps(wanted, indent=2))
         if self.kept_lock.is_file():
@@ -200,7 +224,8 @@ def ensure_npm_package(
     """
     node = node or find_node()
     kind = f"{package.file_name}-node{node.major}"
-    digest = hashlib.sha256(f"{package}\0{node.major}\0{install_scripts}".encode()).hexdigest()[:12]
+    of_build = f"{package}\0{node.major}\0{install_scripts}{package.lock_suffix}"
+    digest = hashlib.sha256(of_build.encode()).hexdigest()[:12]
     link = cache.resolve() / f"{kind}-{digest}"
     if not is_installed(link):
         if on_notice is not None:
@@ -210,7 +235,7 @@ def ensure_npm_package(
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             with locked_build(lock_of_build(link), str(package), on_notice) as watch:
                 if not is_installed(link):
-                    kept_lock = cache.resolve() / f"{kind}.{_NPM_LOCK}"
+                    kept_lock = cache.resolve() / f"{kind}{package.lock_suffix}.{_NPM_LOCK}"
                     installer = _Installer(node, npm, kept_lock, install_scripts, watch)
                     build_and_link(link, lambda folder: installer.install(package, folder))
         except OSError as error:

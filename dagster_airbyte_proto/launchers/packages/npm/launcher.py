@@ -34,14 +34,14 @@ class NpmLauncher:
 
     def __init__(
         self,
-        package: str,
+        package: str | NpmPackage,
         main: str | None = None,
         *,
         cache: Path,
         install_scripts: bool = False,
         options: LaunchOptions | None = None,
     ) -> None:
-        self._package = NpmPackage.of(package)
+        self._package = package if isinstance(package, NpmPackage) else NpmPackage.of(package)
         self._main = main
         self._cache = cache
         self._install_scripts = install_scripts
