@@ -13,6 +13,7 @@ from tests.sync.push.pushed_table import PushedTable, Row
 from tests.sync.push.syncmaven.original import PACKAGE, OriginalSync
 from tests.sync.push.syncmaven.people import KIT, PEOPLE, PeopleServer, installed
 
+_ENRICHMENT = Path(__file__).parents[2] / "enrichment" / "cities_enrichment.js"
 pytestmark = [pytest.mark.connectors, pytest.mark.postgres, pytest.mark.nightly, pytest.mark.timeout(300)]
 
 
@@ -163,13 +164,22 @@ def test_a_full_refresh(original: OriginalSync, table: PushedTable, server: Peop
     assert len(ours.rows) == 61
 
 
-def test_a_sync_with_an_enrichment(original: OriginalSync, server: PeopleServer) -> None:
-    """It refuses enrichments that are packages, and it has no others. Ours: tests/sync/enrichment."""
+def test_a_sync_with_an_enrichment(
+    original: OriginalSync, table: PushedTable, server: PeopleServer, ours: PeopleServer
+) -> None:
+    """It refuses enrichments that are packages, and it has no others."""
     original.sync["enrichments"] = [{"connection": "crm", "options": {}}]
     outcome = original.run()
     assert outcome.exit_code == 1
     assert "enrichments are not yet supported" in outcome.output
     assert server.rows == []
+
+    launch = {"kind": "local", "command": ["node", str(_ENRICHMENT)]}
+    cities = {"connector": {"protocol": "syncmaven", "launch": launch}, "columns": {"city": "string"}}
+    table.options["transforms"] = [{**cities, "options": {"prefix": "c"}}]
+    table.fill([person(number) for number in (1, 2, 3, 4, 7)])  # It answers nothing to even ids.
+    assert table.run().streams["people"].acknowledged == 3
+    assert ours.rows == [("/vip", person(number, f"c{number}")) for number in (1, 3, 7)]
 
 
 def test_a_wide_number_as_an_id(
