@@ -9,6 +9,7 @@
 import threading
 from collections.abc import Mapping
 from functools import partial
+from urllib.parse import quote
 
 from pyarrow import fs
 
@@ -84,7 +85,10 @@ class Storage:
             return fs.PyFileSystem(RenewedFileSystem(current)), path
         if is_local(location):
             return fs.LocalFileSystem(), without_file_scheme(location)
-        filesystem, path = fs.FileSystem.from_uri(location)
+        # Here too the path of a location is no part of a URI: a blank in it would be an error, and %20 become one.
+        scheme, _, rest = location.partition("://")
+        place, slash, below = rest.partition("/")
+        filesystem, path = fs.FileSystem.from_uri(f"{scheme}://{place}{slash}{quote(below)}")
         return filesystem, path
 
     def _filesystem_with_vended(self, source: CredentialSource, location: str) -> fs.FileSystem:
