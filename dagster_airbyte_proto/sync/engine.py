@@ -35,6 +35,7 @@ from dagster_airbyte_proto.tables.formats import (
     SupportsConnect,
     SupportsSqlNames,
     abilities_on,
+    check_staging_on,
     check_works_on,
     find_format,
     register_tables,
@@ -93,6 +94,11 @@ class Engine:
             has_session = isinstance(self._given_tables, SupportsSession)
         if has_session and self._given_session is None:
             check_one_kind("opening the tables", remote=self.abilities.is_remote)
+
+    def check_staging(self) -> None:
+        """Raises ConfigError where the settings show that no rows can be staged for the tables. It starts nothing."""
+        if self._given_tables is None:
+            check_staging_on(self._format, self.spark_settings)
 
     def check_has_jvm(self, doing: str, what: str) -> None:
         """Raises ConfigError where the session is one of Spark Connect. It starts nothing."""

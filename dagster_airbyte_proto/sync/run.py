@@ -31,6 +31,7 @@ def sync_connection(
         engine.check_has_jvm(f"syncing connection {connection.name} on an executor", "tasks on executors")
     if connection.to is None:
         engine.check_session()
+        engine.check_staging()
     options = options or RunOptions(threading.Event())
     run_id = options.run_id or new_run_id()
     telemetry = installed_telemetry()

@@ -147,6 +147,15 @@ class SupportsConnect(Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksStaging(Protocol):
+    """A format that some settings of a session keep from staging rows."""
+
+    def check_staging(self, settings: "SparkSettings") -> None:
+        """Raises ConfigError for what our own settings show. It starts nothing."""
+        ...
+
+
 def sql_name(found: Format[Any], settings: "SparkSettings", name: TableName) -> str:
     """Returns a table's name in SQL: that of its folder where the catalog of its format does not take its own."""
     if isinstance(found, SupportsSqlNames):
@@ -163,6 +172,12 @@ def check_works_on(found: Format[Any], settings: "SparkSettings") -> None:
     """Raises ConfigError for a session of Spark Connect where the format needs a JVM."""
     if settings.is_remote and not isinstance(found, SupportsConnect):
         raise needs_jvm("opening the tables", f"tables of the format {found.abilities.format}")
+
+
+def check_staging_on(found: Format[Any], settings: "SparkSettings") -> None:
+    """Raises ConfigError where the settings show that this process cannot stage rows for the tables."""
+    if isinstance(found, ChecksStaging):
+        found.check_staging(settings)
 
 
 def find_format(name: str) -> Format[Any]:

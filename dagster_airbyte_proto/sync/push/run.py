@@ -51,6 +51,7 @@ def push_connection(
 ) -> PushReport:
     """Runs one push and returns its report. Raises ProtoError for what goes wrong before the first stream."""
     engine.check_session()
+    engine.check_staging()
     options = options or RunOptions(threading.Event())
     run_id = options.run_id or new_run_id()
     # A plan sends nothing: it is no push to be counted.

@@ -9,6 +9,7 @@ from dagster_airbyte_proto.tables.formats import FILES_ANSWER, LOAD_ID, LoadQuer
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.catalog_timeouts import catalog_timeouts
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES as CONNECT_ABILITIES
+from dagster_airbyte_proto.tables.iceberg.connect.delegation import check_credentials
 from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
 from dagster_airbyte_proto.tables.sql_names import qualified, text_literal, text_literals
 
@@ -60,6 +61,10 @@ class IcebergFormat:
         from dagster_airbyte_proto.tables.spark.session import start_session
 
         return IcebergTables(session or start_session(settings), settings, labels=dict(labels or {}))
+
+    def check_staging(self, settings: "SparkSettings") -> None:
+        if settings.is_remote:
+            check_credentials(settings.catalog, settings.config.get)
 
     def care(self, tables: "IcebergTables | RemoteIcebergTables") -> "TableCare":
         from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare

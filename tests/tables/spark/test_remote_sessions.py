@@ -97,6 +97,25 @@ def test_a_push_is_refused_before_its_connector_starts(
     assert not started.exists()
 
 
+def test_staging_with_credentials_that_come_to_the_server_alone_is_refused_before_a_connector_starts(
+    tmp_path: Path, started: Path, connection: Callable[[str], Connection]
+) -> None:
+    header = {"spark.sql.catalog.lake.header.X-Iceberg-Access-Delegation": "vended-credentials"}
+    keys = {"spark.sql.catalog.lake.s3.access-key-id": "ada", "spark.sql.catalog.lake.s3.secret-access-key": "horse"}
+    settings = tmp_path / "vending.yaml"
+    settings.write_text(json.dumps({"spark": {**_REMOTE, **header}}))
+    refused = "they come to the Connect server, and not to this process"
+    with pytest.raises(ConfigError, match=refused) as error:
+        sync(connection("streams: [users]"), home=tmp_path, settings=settings)
+    assert "spark.sql.catalog.lake.s3.access-key-id" in error.value.remedy
+    with pytest.raises(ConfigError, match=refused):
+        push(connection("push: {users: {from: lake.s.t, key: [id], mode: upsert}}"), home=tmp_path, settings=settings)
+    assert not started.exists()
+    settings.write_text(json.dumps({"spark": {**_REMOTE, **header, **keys}}))
+    with Engine(Settings.load(tmp_path, settings)) as engine:
+        engine.check_staging()
+
+
 def test_the_rewind_of_tables_is_refused(tmp_path: Path) -> None:
     tables = find_format("iceberg").open_tables(SparkSettings(str(tmp_path), config=_REMOTE))
     with pytest.raises(ConfigError, match=_REFUSED):

@@ -39,6 +39,7 @@ from dagster_airbyte_proto.tables.iceberg.commit.expired_loads import is_younger
 from dagster_airbyte_proto.tables.iceberg.commit.results import result_before_commit, result_of_commit, result_of_landed
 from dagster_airbyte_proto.tables.iceberg.connect import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_catalog, remote_storage
+from dagster_airbyte_proto.tables.iceberg.connect.delegation import check_credentials
 from dagster_airbyte_proto.tables.iceberg.connect.remote_table import RemoteTable
 from dagster_airbyte_proto.tables.iceberg.connect.statements import (
     change_columns,
@@ -122,6 +123,9 @@ class RemoteIcebergTables:
         return session
 
     def prepare(self, spec: TableSpec) -> TableTarget:
+        session = self.open_session()
+        with self._table_errors(f"preparing table {self._qualified(spec.name)}"):
+            check_credentials(self.catalog, lambda name: session.conf.get(name, None))
         # A generation with other columns waits for no moment here: the columns are added at once, as for an append.
         return self._target(RequestedTable.of(spec)._replace(replaces=False))
 
