@@ -255,6 +255,7 @@ def main() -> None:
     parser.add_argument("--merge-millions", type=int, nargs="*", default=[1], help="rows of the tables of each merge")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", type=Path, help="put the table into this document, between its marks")
+    parser.add_argument("--mark", default=_MARK, help="the name of the marks in that document")
     chosen = parser.parse_args()
     shutil.rmtree(_FOLDER, ignore_errors=True)
     _FOLDER.mkdir(parents=True)
@@ -265,7 +266,7 @@ def main() -> None:
         if chosen.millions:
             works += [alone.submit(_iceberg, sizes, chosen.rounds), alone.submit(_delta, chosen.rounds)]
         figures = [figure for work in works for figure in work.result()]
-    publish_figures(figures, chosen.write, _MARK)
+    publish_figures(figures, chosen.write, chosen.mark)
     shutil.rmtree(_FOLDER)
 
 
