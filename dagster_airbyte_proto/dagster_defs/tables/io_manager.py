@@ -129,6 +129,7 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
             remedy = "Use a SparkSessionResource as `spark`."
             raise ConfigError(f"reading the newest snapshot of {table}", "only Iceberg can be queried", remedy=remedy)
         place = qualified(catalog, TableName(namespace, name))
+        self.query(f"REFRESH TABLE {place}")  # Else the session may show it as it was: each look keeps its copy alive.
         rows = self.query(f"SELECT snapshot_id FROM {place}.refs WHERE name = 'main'").rows  # noqa: S608 - quoted
         return str(rows[0][0]) if rows else None
 

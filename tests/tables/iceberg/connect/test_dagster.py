@@ -5,10 +5,19 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto import SparkSessionResource, SparkTableIOManager
+from dagster_airbyte_proto import (
+    Connection,
+    SparkSessionResource,
+    SparkTableIOManager,
+    build_push_assets,
+    build_table_sensor,
+)
+from tests.dagster_defs.push.test_table_sensor import Ticks
+from tests.dagster_defs.support.saved import NO_CONNECTOR
 from tests.dagster_defs.tables import test_io_manager as frames
 from tests.dagster_defs.tables import test_io_manager_partitions as partitions
 from tests.dagster_defs.tables.io_manager_runs import Rows
@@ -32,6 +41,22 @@ def test_assets_frames_and_pushes_in_a_process_that_has_no_jvm(tmp_path: Path, c
         "sent": [10, 0],
         "delivered": list(ids),
     }
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_push_is_requested_as_soon_as_another_session_has_written(
+    io: SparkTableIOManager, place: str, connect: Connect
+) -> None:
+    writer, table = connect(), f"lake.{place}.people"
+    writer.sql(f"create namespace lake.{place}")
+    writer.sql(f"create table {table} using iceberg as select 1L as id")
+    push = {"contacts": {"from": table, "key": ["id"]}}
+    crm = Connection.model_validate({"name": "crm", "connector": NO_CONNECTOR, "push": push})
+    ticks, requested = Ticks(build_table_sensor(build_push_assets(crm)), io), [dg.AssetKey(["crm", "contacts"])]
+    for number in (2, 3):
+        assert (ticks.requested(), ticks.requested()) == (requested, [])
+        writer.sql(f"insert into {table} values ({number})")
+    assert ticks.requested() == requested
 
 
 # The tests of the IO manager, with frames of a Connect server. They run in this process, which may have a JVM too.
