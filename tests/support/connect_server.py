@@ -39,16 +39,46 @@ class ConnectServer(NamedTuple):
 
 
 @contextmanager
-def running_server(folder: Path, *, port: int = 0, token: str = "") -> Iterator[ConnectServer]:
-    """Yields a server with the catalogs `lake` (Iceberg) and `spark_catalog` (Delta), which may demand a token."""
+def running_server(
+    folder: Path, *, port: int = 0, token: str = "", catalog: Mapping[str, str] | None = None
+) -> Iterator[ConnectServer]:
+    """Yields a server with the catalogs `lake` (Iceberg) and `spark_catalog` (Delta), which may demand a token.
+
+    `catalog` has the properties of `lake` in the place of those of a catalog in SQLite.
+    """
     port = port or free_port()
     warehouse = folder / "ware house"
+    in_sqlite = {
+        "warehouse": str(warehouse),
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{folder / 'catalog.db'}?busy_timeout=20000",
+        "jdbc.schema-version": "V1",
+    }
     config = {**_config(warehouse, folder, port), **({_TOKEN: token} if token else {})}
+    config |= {f"spark.sql.catalog.lake.{name}": value for name, value in (catalog or in_sqlite).items()}
     with ExitStack() as server:
         with download_lock(_CACHE, config, threading.Event()):
             process = server.enter_context(_process(_command(config), folder / "server.log"))
             _wait(process, port, folder / "server.log")
         yield ConnectServer(f"sc://127.0.0.1:{port}", process, warehouse)
+
+
+@contextmanager
+def sessions(server: ConnectServer) -> Iterator[Connect]:
+    """Connects anew, beside a session with a JVM that the process may have."""
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    opened: list[RemoteSession] = []
+
+    def session() -> SparkSession:
+        opened.append(RemoteSession.builder.remote(server.url).create())
+        return opened[-1]  # type: ignore[return-value]  # one has no class of the other
+
+    yield session
+    for each in opened:
+        for one in (vars(each).get("_airbyte_proto_copy"), each):
+            if one is not None:  # Else Python does it at its end, and waits for a server that is gone.
+                one.client.close()
 
 
 @contextmanager
@@ -82,6 +112,7 @@ def without_spark() -> dict[str, str]:
 
 def _config(warehouse: Path, folder: Path, port: int) -> dict[str, str]:
     iceberg = spark_config(SparkSettings(str(warehouse)))
+    del iceberg["spark.sql.catalog.lake.warehouse"]  # A REST catalog takes it for the name of one of its own.
     delta = spark_config(SparkSettings(str(warehouse), catalog="spark_catalog", format="delta"))
     packages = [iceberg["spark.jars.packages"], delta["spark.jars.packages"], "org.xerial:sqlite-jdbc:3.50.3.0"]
     return {
@@ -89,9 +120,6 @@ def _config(warehouse: Path, folder: Path, port: int) -> dict[str, str]:
         **iceberg,
         "spark.jars.packages": ",".join(packages),
         "spark.sql.extensions": ",".join(each["spark.sql.extensions"] for each in (iceberg, delta)),
-        "spark.sql.catalog.lake.type": "jdbc",
-        "spark.sql.catalog.lake.uri": f"jdbc:sqlite:{folder / 'catalog.db'}?busy_timeout=20000",
-        "spark.sql.catalog.lake.jdbc.schema-version": "V1",
         "spark.sql.warehouse.dir": str(folder / "delta"),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
@@ -115,7 +143,7 @@ def _command(config: Mapping[str, str]) -> list[str]:
 def _environment() -> dict[str, str]:
     home = java_home(_CACHE, os.environ)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-    return {**kept, "JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {**kept, "JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 
 
 def _wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:

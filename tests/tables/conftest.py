@@ -14,8 +14,7 @@ from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import SCHEMA, Bench, Reader, table_name
 from tests.support.catalogs import rest_catalog
-from tests.support.connect_server import Connect, ConnectServer, running_server
-from tests.support.needs import require_maven, require_spark_connect
+from tests.support.connect_server import Connect, ConnectServer, is_possible, running_server, sessions
 
 
 @pytest.fixture(scope="session")
@@ -95,19 +94,8 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect
 @pytest.fixture(scope="session")
 def connect(connect_server: ConnectServer) -> Iterator[Connect]:
     """Connects anew, beside a session with a JVM that the process may have."""
-    from pyspark.sql.connect.session import SparkSession as RemoteSession
-
-    opened: list[RemoteSession] = []
-
-    def session() -> SparkSession:
-        opened.append(RemoteSession.builder.remote(connect_server.url).create())
-        return opened[-1]  # type: ignore[return-value]  # one has no class of the other
-
-    yield session
-    for each in opened:
-        for one in (vars(each).get("_airbyte_proto_copy"), each):
-            if one is not None:  # Else Python does it at its end, and waits for a server that is gone.
-                one.client.close()
+    with sessions(connect_server) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -1,15 +1,34 @@
+from collections.abc import Iterator
+
 import pytest
 
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import Bench, Row
-from tests.support.connect_server import Connect, ConnectServer
+from tests.support.connect_server import Connect, ConnectServer, is_possible, running_server, sessions
 
 
 @pytest.fixture(scope="session")
 def connected_bench(connect: Connect, connect_server: ConnectServer) -> Bench:
-    settings, reader = SparkSettings(str(connect_server.warehouse)), connect()
+    return _bench(connect, connect_server)
+
+
+@pytest.fixture(scope="session")
+def rest_connected_bench(rest_catalog_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """On a server whose catalog is one of Iceberg's own REST server."""
+    if not is_possible():
+        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    catalog = {"type": "rest", "uri": rest_catalog_uri}
+    with (
+        running_server(tmp_path_factory.mktemp("connect-rest"), catalog=catalog) as server,
+        sessions(server) as connect,
+    ):
+        yield _bench(connect, server)
+
+
+def _bench(connect: Connect, server: ConnectServer) -> Bench:
+    settings, reader = SparkSettings(str(server.warehouse)), connect()
 
     def read(target: TableTarget) -> list[Row]:
         reader.sql(f"refresh table {target.qualified}")

@@ -1,10 +1,12 @@
-"""Pushes of tables of a Connect server."""
+"""Pushes of tables of a Connect server, and frames of it that an enrichment makes."""
 
 from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto import enrich
 from tests.support.connect_server import Connect, ConnectServer
+from tests.sync.enrichment.test_row_enrichment import connection_of
 from tests.sync.push.pushed_table import person
 from tests.tables.iceberg.connect.remote_connections import RemotePushedTable
 
@@ -32,3 +34,12 @@ def test_a_mirror_gets_what_is_new_changed_and_gone(
     if table_format == "iceberg":
         assert len(table.tags()) == 1
     assert table.pushed()["sent"] == 0
+
+
+@pytest.mark.nightly
+def test_a_frame_is_enriched_by_processes_beside_the_server(connect: Connect, tmp_path: Path) -> None:
+    frame = connect().range(1, 41, numPartitions=3).selectExpr("id", "concat('n', id) AS name")
+    made = enrich(frame, connection_of({}), options={"prefix": "a "}, schema="id bigint, city string", home=tmp_path)
+    rows = sorted((row.id, row.city) for row in made.collect())
+    expected = [number for number in range(1, 41) for _ in range((1, 2, 0)[(number - 1) % 3])]
+    assert rows == [(number, f"a city {number}") for number in expected]

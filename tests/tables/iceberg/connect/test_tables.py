@@ -7,21 +7,19 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import TableCare
 from dagster_airbyte_proto.tables.formats import rewinder_of
+from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_care import CaredForTableConformance
-from tests.conformance.table_rows import SCHEMA, Bench
+from tests.conformance.table_rows import SCHEMA, Bench, table_name
 from tests.conformance.table_slices import SlicedTableConformance
 from tests.conformance.table_witness import WitnessConformance
 from tests.conformance.table_writer import TableWriterConformance
+from tests.support.connect_server import Connect, ConnectServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("_functions_of_connect")]
 
 
-@pytest.mark.nightly
-class TestTables(TableWriterConformance, WitnessConformance, SlicedTableConformance, CaredForTableConformance):
-    @pytest.fixture
-    def bench(self, connected_bench: Bench) -> Bench:
-        return connected_bench
-
+class _RemoteTables(TableWriterConformance, WitnessConformance):
     @pytest.mark.parametrize("odd", ["Sp ace, B\u00fccher \u66f8, tick`ed, quo'te\"d", "select", "1"])
     def test_odd_names_are_names(self, bench: Bench, odd: str) -> None:
         super().test_odd_names_are_names(bench, odd)
@@ -29,6 +27,13 @@ class TestTables(TableWriterConformance, WitnessConformance, SlicedTableConforma
     def test_a_name_with_a_dot_is_refused(self, bench: Bench) -> None:
         with pytest.raises(TableError, match="names: snake"):
             bench.writer.prepare(TableSpec(TableName("shop", "dot.ted"), SCHEMA))
+
+
+@pytest.mark.nightly
+class TestTables(_RemoteTables, SlicedTableConformance, CaredForTableConformance):
+    @pytest.fixture
+    def bench(self, connected_bench: Bench) -> Bench:
+        return connected_bench
 
     def test_a_table_is_taken_back_and_forward_and_nothing_undone_lands_again(
         self,
@@ -38,3 +43,23 @@ class TestTables(TableWriterConformance, WitnessConformance, SlicedTableConforma
     ) -> None:
         with pytest.raises(ConfigError, match="their rewinds need Spark's own JVM"):
             rewinder_of(bench.writer)
+
+
+@pytest.mark.nightly
+class TestTablesOfARestCatalog(_RemoteTables):
+    @pytest.fixture
+    def bench(self, rest_connected_bench: Bench) -> Bench:
+        return rest_connected_bench
+
+
+def test_a_catalog_that_vends_credentials_to_its_server_alone_is_refused(
+    connect: Connect, connect_server: ConnectServer
+) -> None:
+    session, catalog = connect(), "spark.sql.catalog.lake"
+    session.conf.set(f"{catalog}.header.X-Iceberg-Access-Delegation", "vended-credentials")
+    tables = RemoteIcebergTables(session, SparkSettings(str(connect_server.warehouse)))
+    spec = TableSpec(table_name(), SCHEMA)
+    with pytest.raises(ConfigError, match="come to the Connect server, and not to this process"):
+        tables.prepare(spec)
+    session.conf.set(f"{catalog}.s3.access-key-id", "ada")
+    assert tables.prepare(spec).name == spec.name
