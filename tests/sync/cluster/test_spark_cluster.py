@@ -2,13 +2,17 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import duckdb
 import psutil
 import pytest
 import yaml
@@ -17,11 +21,17 @@ from dagster_airbyte_proto.testing import fake_source
 from tests.cli.components.test_component_syncs import CONFIG
 from tests.support.low_code import MANIFEST, running_api
 from tests.support.low_code import SECRET as API_SECRET
+from tests.support.needs import require_npm
+from tests.support.npm_registry import running_registry
 from tests.support.wasm import guests
 from tests.sync.cluster.spark_cluster import SparkCluster, running_cluster
 from tests.sync.shop import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.everyday("test_a_sync_runs_on_executors_and_leaves_no_secret"),
+    pytest.mark.timeout(600),
+]
 _ROWS = 30
 _SPECULATION = {
     "spark.speculation": "true",
@@ -108,16 +118,37 @@ def _sources() -> list[psutil.Process]:
     return found
 
 
-def test_a_sync_runs_on_executors_and_goes_on_from_its_state(place: Place) -> None:
+def test_a_sync_runs_on_executors_and_leaves_no_secret(place: Place, cluster: SparkCluster) -> None:
+    events = place.folder / "events"
+    events.mkdir()
+    # Compressed they could not be searched.
+    kept = {"enabled": "true", "dir": events.as_uri(), "compress": "false"}
+    place.write_settings({**cluster.settings, **{f"spark.eventLog.{name}": value for name, value in kept.items()}})
     report = place.run("sync", str(place.folder / "shop.yaml"))
     assert report.get("status") == "complete", report
     assert report["streams"]["users"]["committed"] == _ROWS
-    again = place.run("sync", str(place.folder / "shop.yaml"))
-    assert (again["status"], again["streams"]["users"]["emitted"]) == ("complete", 0)
+    files = [str(each) for each in (place.folder / "home" / "warehouse" / "shop" / "users").rglob("*.parquet")]
+    assert duckdb.execute(f"select id from read_parquet({files}) order by id").fetchall() == [
+        (number,) for number in range(_ROWS)
+    ]
+    logs = [*place.folder.rglob("*.log"), *(each for each in events.rglob("*") if each.is_file())]
+    texts = [each.read_bytes() for each in (*logs, *_work(cluster))]
+    assert any(b"SparkListenerTaskEnd" in text for text in texts)
+    assert not any(b"correct-horse" in text for text in texts)
+
+
+def test_the_next_sync_on_executors_goes_on_from_the_state(place: Place) -> None:
+    for emitted in (_ROWS, 0):
+        report = place.run("sync", str(place.folder / "shop.yaml"))
+        assert report.get("status") == "complete", report
+        assert report["streams"]["users"]["emitted"] == emitted
     assert place.ids() == list(range(_ROWS))
-    logged = [each.read_text(errors="replace") for each in place.folder.rglob("*.log")]
-    assert logged
-    assert not any("correct-horse" in text for text in logged)
+
+
+def _work(cluster: SparkCluster) -> list[Path]:
+    """The files that Spark keeps of its executors."""
+    folders = Path(cluster.settings["spark.executorEnv.AIRBYTE_PROTO_EXECUTOR_HOME"]).parent.glob("work-*")
+    return [each for folder in folders for each in folder.rglob("*") if each.is_file()]
 
 
 _CODE = """
@@ -173,10 +204,82 @@ def test_a_manifest_and_its_code_run_on_executors_that_have_no_file_of_them(
     assert report.get("status") == "complete", report
     assert place.rows("select name from lake.api.cities order by name") == [["BERN"], ["ULM"]]
     assert {manifest.encode(), _CODE.encode()} <= {*_kept(cluster)}
-    work = Path(cluster.settings["spark.executorEnv.AIRBYTE_PROTO_EXECUTOR_HOME"]).parent.glob("work-*")
-    left = [each for folder in work for each in folder.rglob("*") if each.is_file()]
+    left = _work(cluster)
     assert left
     assert not any(API_SECRET.encode() in each.read_bytes() for each in left)
+
+
+_NODE_SOURCE = """
+const say = (message) => console.log(JSON.stringify(message));
+const id = { type: "integer" };
+const users = { name: "users", json_schema: { type: "object", properties: { id } } };
+const status = { stream_descriptor: { name: "users" }, status: "COMPLETE" };
+const verb = process.argv[2];
+if (verb === "spec") say({ type: "SPEC", spec: { connectionSpecification: { type: "object" } } });
+if (verb === "check") say({ type: "CONNECTION_STATUS", connectionStatus: { status: "SUCCEEDED" } });
+if (verb === "discover")
+  say({ type: "CATALOG", catalog: { streams: [{ ...users, supported_sync_modes: ["full_refresh"] }] } });
+if (verb === "read") {
+  for (const id of [0, 1, 2]) say({ type: "RECORD", record: { stream: "users", data: { id }, emitted_at: 1 } });
+  say({ type: "TRACE", trace: { type: "STREAM_STATUS", emitted_at: 1, stream_status: status } });
+}
+"""
+
+
+class _Packaged(NamedTuple):
+    """A source as a package, and the variables by which a worker finds the index that has it."""
+
+    launch: Mapping[str, str]
+    variables: Mapping[str, str]
+
+
+@contextmanager
+def _package_index(kind: str, folder: Path) -> Iterator[_Packaged]:
+    """An index that ends with the block."""
+    if kind == "npm":
+        require_npm()
+        with running_registry() as registry:
+            registry.add("@acme/source-acme", "1.0.0", {"index.js": _NODE_SOURCE}, main="index.js")
+            npm = {"registry": registry.url, "noproxy": "127.0.0.1", "cache": str(folder / "npm"), "fetch_retries": "0"}
+            variables = {f"npm_config_{name}": value for name, value in npm.items()}
+            yield _Packaged({"kind": "npm", "package": "@acme/source-acme@1.0.0"}, variables)
+        return
+    wheels = folder / "wheels"
+    wheels.mkdir()
+    about = "airbyte_source_acme-1.0.dist-info"
+    files = {
+        "airbyte_source_acme.py": f"{Path(fake_source.__file__).read_text()}\n\ndef begin():\n    run(main)\n",
+        f"{about}/METADATA": "Metadata-Version: 2.1\nName: airbyte-source-acme\nVersion: 1.0\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{about}/entry_points.txt": "[console_scripts]\nsource-acme = airbyte_source_acme:begin\n",
+        f"{about}/RECORD": "",
+    }
+    with zipfile.ZipFile(wheels / "airbyte_source_acme-1.0-py3-none-any.whl", "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+    yield _Packaged(
+        {"kind": "pypi", "package": "airbyte-source-acme==1.0"},
+        {"UV_FIND_LINKS": str(wheels), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(folder / "uv")},
+    )
+    shutil.rmtree(wheels)
+
+
+@pytest.mark.parametrize("kind", ["pypi", "npm"])
+def test_executors_install_a_package_once(place: Place, cluster: SparkCluster, kind: str) -> None:
+    scenario = {"streams": {"users": {"records": 3}}}
+    with _package_index(kind, place.folder) as package:
+        on_workers = {f"spark.executorEnv.{name}": value for name, value in package.variables.items()}
+        place.write_settings({**cluster.settings, **on_workers})
+        connector = {"protocol": "airbyte", "launch": package.launch}
+        place.connect(kind, connector=connector, config={"scenario": scenario}, streams=["users"])
+        first = place.run("sync", f"{kind}.yaml")
+    assert first.get("status") == "complete", first
+    again = place.run("sync", f"{kind}.yaml")  # Without an index.
+    assert again.get("status") == "complete", again
+    assert place.rows(f"select id from lake.{kind}.users order by id") == [[0], [1], [2]]
+    installed = Path(cluster.settings["spark.executorEnv.AIRBYTE_PROTO_EXECUTOR_HOME"]).rglob("*source-acme*")
+    assert [*installed]
+    assert not [*(place.folder / "home").rglob("*source-acme*")]
 
 
 def test_doctor_finds_executors_well_and_says_what_they_lack(place: Place, cluster: SparkCluster) -> None:
