@@ -86,7 +86,7 @@ bench: setup ## our figures beside those of the peers, as ratios of CPU seconds
 
 soak: setup kills $(if $(filter docker,$(LAUNCH)),,matrix) ## random kills of real syncs, then the whole crash matrix on Iceberg and Delta (an hour and a half on two cores)
 
-kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers; N / 5 on a Connect server; N on executors (processes); 5 N of pushes, 2 N of relays, N of both by their commands. LAUNCH=docker: N of connectors in containers
+kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers; N / 5 on a Connect server, N / 10 on Delta there; N on executors (processes), N / 5 on those of a cluster; 5 N of pushes, 2 N of relays, N of both by their commands. LAUNCH=docker: N of connectors in containers
 ifeq ($(LAUNCH),docker)
 	$(BIN)/python -m tests.soak --kills $(N) --tables folder --launch docker
 else
@@ -94,7 +94,9 @@ else
 	$(BIN)/python -m tests.soak --kills $(N)
 	$(BIN)/python -m tests.soak --kills $$(($(N) / 5)) --through dagster
 	$(BIN)/python -m tests.soak --kills $$(($(N) / 5)) --through connect
+	$(BIN)/python -m tests.soak --kills $$(($(N) / 10)) --through connect --tables delta
 	$(BIN)/python -m tests.soak --kills $(N) --tables folder --through executors
+	$(BIN)/python -m tests.soak --kills $$(($(N) / 5)) --through executors
 	$(BIN)/python -m tests.soak --kills $$((5 * $(N))) --tables folder --through push
 	$(BIN)/python -m tests.soak --kills $$((2 * $(N))) --tables folder --through relay
 	$(BIN)/python -m tests.soak --kills $$(($(N) / 2)) --tables folder --through push --by command

@@ -11,6 +11,8 @@
                                                           with `--by command` a command line for each kill
     python -m tests.soak --kills 100 --tables folder --through executors
                                                           connectors in tasks of another process, which are killed too
+    python -m tests.soak --kills 20 --through executors   Iceberg: connectors on the executors of a standalone cluster,
+                                                          whose Pythons and JVMs are killed too
     python -m tests.soak --kills 100 --tables folder --launch docker
                                                           connectors in containers of an engine that is killed too
     python -m tests.soak --kills 0 --matrix               every point, mode and scope, and again in the recovery, on
@@ -21,8 +23,8 @@ Each connection has a mode and a scope, both drawn. Its source has more records 
 killed, then one runs to its end and every row is counted. Kills come at a moment drawn from the length or from the
 steps of the syncs before. They hit Python alone, the connector, its guardian, the JVM, or all of them at once; through
 Dagster the run worker; with containers the connector's container, and Docker's daemon too; through Spark Connect the
-server. The first fault ends the
-soak with exit code 1, and the home folder in which it happened stays.
+server; on a cluster executors and the Pythons of their tasks. The first fault ends the soak with exit code 1, and the
+home folder in which it happened stays.
 """
 
 import argparse
@@ -40,6 +42,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from tests.soak.cluster_kills import KilledCluster, killed_cluster
 from tests.soak.connect_server_kills import KilledServer
 from tests.soak.containers import docker_daemon
 from tests.soak.delivery_commands import DeliveryCommands
@@ -159,8 +162,12 @@ def _options(words: list[str]) -> _Options:
         "--at-once", type=int, default=0, metavar="N", help="default: processors; 1 where each has a JVM"
     )
     arguments = parser.parse_args(words)
-    if arguments.tables != "folder" and arguments.through == "executors":
-        parser.error("--through executors takes --tables folder")
+    if arguments.tables == "delta" and arguments.through == "executors":
+        parser.error("--through executors takes --tables folder or iceberg")
+    if (arguments.tables, arguments.through) == ("iceberg", "executors") and (
+        arguments.matrix or arguments.year or arguments.at_once > 1 or not arguments.kills
+    ):
+        parser.error("--through executors on Iceberg takes kills, one at a time")
     if arguments.tables != "iceberg" and arguments.through == "dagster":
         parser.error("--through dagster takes --tables iceberg")
     if arguments.tables == "folder" and arguments.through == "connect":
@@ -211,7 +218,11 @@ def main(words: list[str]) -> int:
         has_session = options.tables != "folder" and not is_remote
         session = open_things.enter_context(reading_session(root, options.tables)) if has_session else None
         daemon = open_things.enter_context(docker_daemon()) if options.launch == "docker" else None
-        server = open_things.enter_context(KilledServer(root / "server")) if is_remote else None
+        server: KilledServer | KilledCluster | None = None
+        if is_remote:
+            server = open_things.enter_context(KilledServer(root / "server"))
+        if options.through == "executors" and has_session:
+            server = open_things.enter_context(killed_cluster(root / "cluster"))
         environments = [
             open_things.enter_context(
                 open_environment(root / str(number), session, options.through, daemon, server, options.tables)

@@ -1,6 +1,6 @@
 """The environments of killed syncs: forked processes on folder tables; on Iceberg the command line or a Dagster run.
 
-On a Connect server it is the command line too.
+On a Connect server, and on the executors of a standalone cluster, it is the command line too.
 """
 
 import time
@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.dagster_defs.support.spark_steps import SparkSteps
+from tests.soak.cluster_kills import ClusterCommandLine, ClusterConnection, KilledCluster
 from tests.soak.connect_server_kills import KilledServer, RemoteConnection, RemoteDeltaConnection
 from tests.soak.containers import DockerDaemon, ImageConnection, container, fake_source_image, left
 from tests.soak.kill_methods import KillMethod, connector, executor, guardian, jvm, python, tree, words_of
@@ -25,6 +26,7 @@ from tests.sync.crashes.killed_connection import KilledConnection
 from tests.sync.crashes.spark_connections import CommandLine, IcebergConnection, processes_with
 from tests.sync.crashes.sweep import killed_connection_of
 from tests.sync.crashes.sync_fork_server import SyncForkServer
+from tests.sync.shop import processes_of
 
 _MARK = "AIRBYTE_PROTO_SOAK"
 _TIMEOUT_SECONDS = 600.0
@@ -65,7 +67,7 @@ def open_environment(
     session: SparkSession | None,
     through: str = "engine",
     daemon: DockerDaemon | None = None,
-    server: KilledServer | None = None,
+    server: KilledServer | KilledCluster | None = None,
     tables: str = "iceberg",
 ) -> Iterator[Environment]:
     mark = (_MARK, uuid4().hex)
@@ -82,6 +84,17 @@ def open_environment(
             kill_methods: tuple[KillMethod, ...] = (python, python, tree, guardian, container, daemon.dockerd)
             connection: Callable[[Path], FakeConnection] = partial(ImageConnection, image=image)
             environment = Environment(runner, connection, kill_methods, (10, 80), mark, folder, left)
+    elif isinstance(server, KilledCluster):
+        assert session is not None
+        runner = ClusterCommandLine(variables, mark)
+        connection = partial(ClusterConnection, session=session, cluster=server, variables=variables)
+        on_cluster = (server.python_worker, server.spark_executor)
+        kill_methods = (
+            *(python, tree, jvm, *on_cluster, *on_cluster),
+            *(server.remote_connector, server.remote_guardian),
+        )
+        left_of_tasks = partial(processes_of, folder)
+        environment = Environment(runner, connection, kill_methods, (10, 60), mark, folder, left_of_tasks)
     elif server is not None:
         runner = CommandLine(variables)
         connection = partial(RemoteDeltaConnection if tables == "delta" else RemoteConnection, server=server)

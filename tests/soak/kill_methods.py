@@ -4,7 +4,7 @@ import os
 import random
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import psutil
@@ -60,39 +60,41 @@ def python(running: RunningSync, chance: random.Random) -> None:
 def tree(running: RunningSync, chance: random.Random) -> None:
     below = running.below()
     running.kill()
-    _kill_each(below)
+    kill_each(below)
 
 
 def connector(running: RunningSync, chance: random.Random) -> None:
-    _kill_connectors(running, ("fake_source", _COMPONENT))
+    kill_each([process for process in running.below("fake_source") if "guardian.py" not in " ".join(words_of(process))])
 
 
 def destination(running: RunningSync, chance: random.Random) -> None:
-    _kill_connectors(running, ("fake_destination", "fake_syncmaven", _COMPONENT))
+    kill_each(
+        [
+            process
+            for word in ("fake_destination", "fake_syncmaven")
+            for process in running.below(word)
+            if "guardian.py" not in " ".join(words_of(process))
+        ]
+    )
 
 
 def guardian(running: RunningSync, chance: random.Random) -> None:
-    _kill_each(running.below("guardian.py"))
+    kill_each(running.below("guardian.py"))
 
 
 def executor(running: RunningSync, chance: random.Random) -> None:
     """Kills the process of the task. Another attempt takes its place."""
-    _kill_each(running.below("spawn_main"))
+    kill_each(running.below("spawn_main"))
 
 
 def jvm(running: RunningSync, chance: random.Random) -> None:
     """Kills the JVM. Python notices later, or dies right after."""
-    _kill_each(running.below("org.apache.spark"))
+    kill_each(running.below("org.apache.spark"))
     if chance.random() < 0.5 and not running.ended_within(chance.uniform(0, 1)):
         running.kill()
 
 
-def _kill_connectors(running: RunningSync, words: tuple[str, ...]) -> None:
-    below = [process for word in words for process in running.below(word)]
-    _kill_each([process for process in below if "guardian.py" not in " ".join(words_of(process))])
-
-
-def _kill_each(processes: list[psutil.Process]) -> None:
+def kill_each(processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()

@@ -55,17 +55,18 @@ class SparkCluster:
 
     def executors(self) -> list[psutil.Process]:
         """The JVMs of its executors."""
-        return [each for each in self._processes() if "CoarseGrainedExecutorBackend" in _command(each)]
+        return [each for each in self.processes() if "CoarseGrainedExecutorBackend" in _command(each)]
 
     def python_workers_with(self, word: str) -> list[psutil.Process]:
         """The Python processes of executors among whose children is a command with this word."""
         return [
             each
-            for each in self._processes()
+            for each in self.processes()
             if "pyspark.daemon" in _command(each) and any(word in _command(child) for child in _children(each))
         ]
 
-    def _processes(self) -> Iterator[psutil.Process]:
+    def processes(self) -> Iterator[psutil.Process]:
+        """All that its workers have started."""
         for pid in self.pids:
             yield from psutil.Process(pid).children(recursive=True)
 
