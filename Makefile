@@ -114,4 +114,4 @@ lock: ## the versions that are tested, newly resolved
 	$(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --all-extras --upgrade pyproject.toml --output-file constraints.txt
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .grimp_cache .import_linter_cache .bench build

@@ -123,6 +123,8 @@ def _names(tree: ast.Module) -> Iterator[str]:
             yield node.target.id
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
         elif isinstance(node, ast.arg):
             yield node.arg
 

@@ -28,7 +28,7 @@ class Reply(Generic[Answer]):
     def required(self) -> Answer:
         """The answer. Raises the error if there is none."""
         if self.answer is None:
-            raise self.error or ConnectorError("asking the connector", "it was not asked")
+            raise self.error or ConnectorError("asking the connector", "no request was made")
         return self.answer
 
 

@@ -16,7 +16,7 @@ class LoadEnding(StrEnum):
 
 
 class Resolution(NamedTuple):
-    """The word of a person on a load of which nobody else can tell whether it landed."""
+    """A person's decision on a load whose outcome no table can show."""
 
     as_landed: bool
     who: str

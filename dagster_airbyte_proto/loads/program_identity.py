@@ -3,8 +3,8 @@
 It tells one destination from another where a run goes on with what an earlier one has delivered. The config does not:
 passwords and batch sizes change, and no spec says which of its fields name a place.
 
-Names are kept in the state store. So those that earlier releases wrote have to be known again: with the version of
-Python, and of a component without its file.
+Names are kept in the state store. Those that earlier releases stored have to match still: they have the version of
+Python, and no file for a component.
 """
 
 import re

@@ -108,7 +108,7 @@ def load_statuses(home: PreviousHome, connection: str) -> list[str]:
     return [load["status"] for load in answer(home, "loads", "list", connection)["loads"]]
 
 
-@pytest.mark.everyday("folder")
+@pytest.mark.everyday("parquet", "folder")
 @pytest.mark.parametrize("home", _OPENED, indirect=True)
 def test_states_and_loads_of_the_previous_release_are_shown(home: PreviousHome) -> None:
     connections = {each["connection"]: each["states"] for each in answer(home, "state", "list")["connections"]}
@@ -161,7 +161,7 @@ def assert_kept(before: str | bytes, now: str | bytes) -> None:
             assert old == new
 
 
-@pytest.mark.everyday("folder")
+@pytest.mark.everyday("parquet", "folder")
 @pytest.mark.parametrize("home", _OPENED, indirect=True)
 def test_a_home_of_the_previous_release_is_recovered_and_continued(home: PreviousHome) -> None:
     before = {stream: commit_labels(home, stream) for stream in home.shop_streams(0)}

@@ -17,14 +17,13 @@ _NONE: Reply[Any] = Reply(None)
 class ReceivedState(NamedTuple):
     """A state that a destination sent back, in the message of this number.
 
-    `rows` is its position, None for a state that it was never sent. `states_sent` were sent when it came, and `is_open`
-    says that its input was open then. `is_same` compares the whole state with the one that was sent, but for counts.
+    `rows` is its position, None for a state that it was never sent. `is_open` says that
+    its input was open when it came. `is_same` compares the whole state with the one that was sent, but for counts.
     `records` and `rejected` are the counts that the destination gives.
     """
 
     message: int
     rows: int | None
-    states_sent: int
     is_open: bool
     in_envelope: bool
     is_same: bool

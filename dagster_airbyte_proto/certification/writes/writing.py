@@ -133,7 +133,6 @@ class StateCollector:
             ReceivedState(
                 self._messages,
                 rows,
-                len(self._sent),
                 self.is_open,
                 isinstance(message, Mapping) and message.get("type") == "STATE",
                 rows in self._sent and _without_counts(_state_in(self._line)) == _without_counts(self._sent[rows]),

@@ -145,19 +145,21 @@ def set_state(
     store = call.store()
     stream = _stream_to_set(store, target, streams[0], namespace) if streams else None
     if stream is not None and key:
-        return state_change_answer(target, store, [_set_kept_value(call, target, stream, (key, text.encode()))])
+        return state_change_answer(target, store, [_set_kept_value(call, target, stream, key, text.encode())])
     return state_change_answer(target, store, [put_state(call, target, stream, exact_value(text.encode()))])
 
 
 def _set_kept_value(
-    call: Call, target: Target, stream: "StreamId", change: "tuple[tuple[str, ...], bytes]"
+    call: Call, target: Target, stream: "StreamId", key: tuple[str, ...], value: bytes
 ) -> "StateChange":
-    from dagster_airbyte_proto.checkpoints.kept_values import Asset
+    from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue
     from dagster_airbyte_proto.sync.state_server.values_by_hand import set_value
 
     store, asset = call.store(), Asset(target.name, stream)
     with _lease(call, store, target.name) as lease:
-        return set_value(store, lease, asset, change, who=user_name(), of_component=_may_be_component(target))
+        return set_value(
+            store, lease, asset, KeptValue(key, value), who=user_name(), of_component=_may_be_component(target)
+        )
 
 
 def _may_be_component(target: Target) -> bool:

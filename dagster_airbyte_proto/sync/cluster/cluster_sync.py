@@ -81,8 +81,8 @@ def _lost(syncs: Sequence[ExecutorSync], waited: float, timeouts: Timeouts) -> s
     """Returns why nothing more is to be expected of the cluster, or ""."""
     begun = [sync.seconds_silent for sync in syncs if sync.outcome is None and not math.isinf(sync.seconds_silent)]
     if begun and min(begun) > timeouts.startup_seconds:
-        return f"no executor has been heard of for {timeouts.startup_seconds:.0f} s"
-    # Those that have ended were heard of, too: the others may have waited for their cores.
+        return f"no executor has called for {timeouts.startup_seconds:.0f} s"
+    # Those that have ended called, too: the others may have waited for their cores.
     idle = min([waited, *(sync.seconds_silent for sync in syncs)])
     if not begun and idle > timeouts.heartbeat_seconds:
         return f"no executor has taken it for {timeouts.heartbeat_seconds:.0f} s"

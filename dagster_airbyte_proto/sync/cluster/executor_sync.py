@@ -55,7 +55,7 @@ class ExecutorSync:
         self._runs: dict[StreamId, StreamRun] = {}
         self._holders: dict[str, int] = {}
         self._newest_attempt = 0
-        self._heard_at = -math.inf
+        self._last_call_at = -math.inf
         self._lock = threading.Lock()
         self.served: Mapping[str, Served] = {
             "driver": Served(_DRIVER, lambda _: self),
@@ -68,16 +68,16 @@ class ExecutorSync:
 
     @property
     def seconds_silent(self) -> float:
-        """The seconds since its task was last heard of; infinite before it has begun."""
-        return time.monotonic() - self._heard_at
+        """The seconds since the last call of its task; infinite before the first one."""
+        return time.monotonic() - self._last_call_at
 
     @property
     def was_cancelled_unbegun(self) -> bool:
-        """True if it was cancelled before its task was heard of."""
-        return self._options.cancel.is_set() and math.isinf(self._heard_at)
+        """True if it was cancelled before the first call of its task."""
+        return self._options.cancel.is_set() and math.isinf(self._last_call_at)
 
     def order(self, attempt: int) -> SyncOrder | None:
-        self._heard_at = time.monotonic()
+        self._last_call_at = time.monotonic()
         with self._lock:
             self._newest_attempt = max(attempt, self._newest_attempt)
             return self._order if self.outcome is None else None
@@ -90,7 +90,7 @@ class ExecutorSync:
         self._options.progress_listener.run_started(run_id, self._runs)
 
     def progressed(self, lines: Sequence[LogLine], counts: Sequence[StreamCounts]) -> bool:
-        self._heard_at = time.monotonic()
+        self._last_call_at = time.monotonic()
         with self._lock:  # The task before may still be sending.
             for line in lines:
                 self.log.write(*line)
@@ -136,7 +136,7 @@ class ExecutorSync:
         if self.seconds_silent > _SILENT_SECONDS:
             raise ConnectorError(
                 f"running connection {self.name} on an executor",
-                f"attempt {self._newest_attempt + 1} of its task has not been heard of for {_SILENT_SECONDS:.0f} s",
+                f"attempt {self._newest_attempt + 1} of its task has not called for {_SILENT_SECONDS:.0f} s",
                 retryable=True,
             )
 

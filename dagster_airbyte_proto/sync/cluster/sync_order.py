@@ -115,7 +115,7 @@ class DriverOfSync(Protocol):
 
     def declined(self, attempt: int, outcome: SyncOutcome) -> bool:
         """Tells that an attempt cannot begin, and why. Returns false while another one is at work, of which that is no
-        end. Raises ConnectorError if nothing is heard of that one any more."""
+        end. Raises ConnectorError if that one has not called for long."""
         ...
 
     def sees(self, path: str) -> bool:
@@ -137,5 +137,5 @@ class DriverOfSync(Protocol):
         ...
 
     def is_superseded(self, attempt: int) -> bool:
-        """True while a later attempt is at work. Raises ConnectorError if nothing is heard of that one any more."""
+        """True while a later attempt is at work. Raises ConnectorError if that one has not called for long."""
         ...

@@ -5,9 +5,8 @@ moment. So a failure is an answer only if the check of the destination succeeds,
 found out once for each version and config, and nothing is checked then. `check` and `discover` ask again.
 
 Where its check fails too, nothing is sent: rows would go unchecked to the objects that it may have, unless the user
-says that it has none (`catalog: none`). Without any
-verdict of the check, or where the catalog came too late or its failure is said to pass, the run goes on by the last
-answer, or unchecked, and the next one asks again.
+says that it has none (`catalog: none`). Without any verdict of the check, or where the catalog came too late or its
+failure is said to pass, the run goes on by the last answer, or unchecked, and the next one asks again.
 
 A source gives no answer either if it does not reach what it reads. Where the spec does not say that it is a
 destination, its usage texts tell before a row is sent; the cache keeps that this was found out.

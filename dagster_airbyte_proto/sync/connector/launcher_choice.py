@@ -120,8 +120,8 @@ def _launch_options(
             connection.connector.variables,
             sandbox=connection.sandbox,
             network=isinstance(launch, ProgramLaunch) and launch.network == "host",
-            hidden=(environments.parent,),  # our home folder: states, logs, what other connectors were told
-            hidden_files=hidden_files,
+            hidden=(environments.parent,),  # our home folder: states, logs, the files of other connectors
+            hidden_files=store_files,
             writable=(Path(batch_folder),) if batch_folder and "://" not in batch_folder else (),
         ),
         connection=connection.name,

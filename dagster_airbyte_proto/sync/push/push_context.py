@@ -24,7 +24,7 @@ Destination = ConfiguredConnector[DestinationProtocol]
 
 
 class LandedRows(NamedTuple):
-    """The word of a person: of so many unknown rows the first ones have `landed`."""
+    """A person's statement that the first `landed` of `of` unknown rows have arrived."""
 
     landed: int
     of: int

@@ -145,7 +145,9 @@ def _promote_last_loads(context: SyncContext, readings: Sequence[StreamReading])
 
 
 def _report_committed(context: SyncContext, readings: Sequence[StreamReading]) -> None:
-    streams = [each for reading in readings for each in committed_streams(reading[0], reading[1], reading[2])]
+    streams = [
+        each for reading in readings for each in committed_streams(reading.context, reading.plan, reading.prepared)
+    ]
     context.options.commit_listener.committed(streams)
     reach("run.delivered")
 

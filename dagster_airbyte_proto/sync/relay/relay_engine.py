@@ -48,8 +48,13 @@ def engine_of_run(engine: Engine, destination: Destination | None, run: LeasedRu
     """Returns the engine with the tables of this run."""
     if destination is None:
         return engine
-    held = run.options, run.renewal, engine.store, run.renewal.lease.fence
-    # The source of a relay keeps values of the streams too, if it is a component.
-    context = DeliveryContext(destination, *held, value_owners=(ComponentRole.SOURCE,))
+    context = DeliveryContext(
+        destination,
+        run.options,
+        run.renewal,
+        engine.store,
+        sync_id=run.renewal.lease.fence,
+        value_owners=(ComponentRole.SOURCE,),  # a source that is a component keeps values of the streams, too
+    )
     folder = engine.settings.staging_folder / "relay" / destination.connection.name
     return engine.with_tables(RelayTables(context, folder, retries_unknown=retries_unknown))

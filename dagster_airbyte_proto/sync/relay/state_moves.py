@@ -19,7 +19,7 @@ from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.protocols.state_codec import StateCodec, StreamPosition
 
 READ_ANEW = "the state of their stream was reset or rolled back since, or set back, and the source sends them again"
-UNCLEAR = "the state of their stream was changed since: whether the source sends them again cannot be told"
+UNCLEAR = "the state of their stream was changed since: whether the source sends them again is not known"
 NO_STATE = "their stream has no state, so the source sends them again"
 _NOWHERE = StreamPosition(None, None)
 _OF_LOADS = ("sync", "recover", "resolve")

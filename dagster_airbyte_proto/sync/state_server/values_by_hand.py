@@ -1,7 +1,7 @@
 """Changes of kept values by hand, within the limits that a connector has."""
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
-from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key, ValueChanges
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key, ValueChanges
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS
 from dagster_airbyte_proto.errors import ConfigError
@@ -11,7 +11,7 @@ from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues
 
 
 def set_value(
-    store: DeliveryStore, lease: Lease, asset: Asset, change: tuple[Key, bytes], *, who: str, of_component: bool = False
+    store: DeliveryStore, lease: Lease, asset: Asset, change: KeptValue, *, who: str, of_component: bool = False
 ) -> StateChange:
     """Sets the value of a key, as JSON. The components of Rapidbyte keep texts: with `of_component`, no other value is
     set where these are.

@@ -139,7 +139,7 @@ def test_a_cluster_that_is_gone_ends_the_sync_and_the_next_goes_on(place: Shop, 
 
     place.offer({**_USERS, "failure": {"kind": "hang", "after": 12}})
     timeouts = Timeouts(startup_seconds=4.0, heartbeat_seconds=1.0 if not has_begun else 60.0)
-    with pytest.raises(ConnectorError, match="no executor has been heard of" if has_begun else "has taken it"):
+    with pytest.raises(ConnectorError, match="no executor has called for" if has_begun else "has taken it"):
         _OnExecutors(place, Gone()).sync(RunOptions(threading.Event(), timeouts=timeouts))
     place.more = {}
     assert place.sync_of(_USERS).status == "complete"
@@ -199,7 +199,7 @@ def test_an_attempt_that_cannot_begin_is_no_end_of_one_at_work(
             assert not sync.declined(1, other_version)
             assert sync.outcome is None
             monkeypatch.setattr(executor_sync, "_SILENT_SECONDS", 0.0)
-            with pytest.raises(ConnectorError, match="has not been heard of"):
+            with pytest.raises(ConnectorError, match="has not called for"):
                 sync.declined(1, other_version)
             sync.ended(0, end)
         assert sync.declined(1, other_version)

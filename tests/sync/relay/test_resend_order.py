@@ -105,7 +105,7 @@ def test_where_nobody_can_tell_whether_the_source_sends_it_again_it_is_said(quic
     _set_state(shop, AirbyteStates().from_value(_USERS, {"cursor": 1}))
     resent, warning = _retry(shop, offer)
     assert (resent, kept_names(shop)) == (ResentRecords(), ["longer"])
-    assert warning.endswith("was changed since: whether the source sends them again cannot be told")
+    assert warning.endswith("was changed since: whether the source sends them again is not known")
     # A reset ends the doubt.
     _set_state(shop, None)
     assert "and the source sends them again" in _retry(shop, offer)[1]
