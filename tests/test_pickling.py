@@ -52,7 +52,7 @@ _SERVICES = {
     "RowLander": "has the stage, the loader and the tables",
     "RunOptions": "has an event and a listener",
     "RunPlace": "has the folder of a run, which its end removes",
-    "Served": "has the driver's own objects",
+    "RemoteObject": "has the driver's own objects",
     "ServedValues": "has the store",
     "StoredRowCache": "has the store and the lease's renewal",
     "StreamReading": "has the context of a run",

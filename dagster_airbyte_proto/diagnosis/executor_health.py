@@ -12,7 +12,7 @@ from dagster_airbyte_proto.diagnosis.storage_health import warehouse_location
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.storage import is_local
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfSync
+from dagster_airbyte_proto.sync.cluster.connector_files import SyncFiles
 from dagster_airbyte_proto.sync.cluster.executor_inspection import (
     ExecutorFacts,
     ExecutorInspection,
@@ -97,7 +97,7 @@ def _needs(settings: Settings, connections: Sequence[Connection]) -> ExecutorNee
 def _unsendable_files(connections: Sequence[Connection]) -> Iterator[Finding]:
     for connection in connections:
         try:
-            FilesOfSync(connection, {})
+            SyncFiles(connection, {})
         except ConfigError as error:
             yield fails(_EXECUTORS, error.found, error.remedy)
 

@@ -1,6 +1,6 @@
 """Runs one sync of a connection: here, or as a task of a Spark cluster, as the connection says (`run_on`).
 
-A sync is run under its lease (`leased_run.py`). After that, and without the lease, the tables that have grown slow to
+A sync is run under its lease (`leased_sync.py`). After that, and without the lease, the tables that have grown slow to
 read are compacted.
 """
 
@@ -10,7 +10,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
-from dagster_airbyte_proto.sync.leased_run import SyncOptions, compacted_report, sync_leased
+from dagster_airbyte_proto.sync.leased_sync import SyncOptions, compacted_report, sync_leased
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.relay.relay_engine import check_needs_no_destination
 from dagster_airbyte_proto.sync.report import SyncReport

@@ -18,7 +18,7 @@ from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
-from dagster_airbyte_proto.sync.telemetry.sent_metrics import MetricsBySender, SendersOfRun
+from dagster_airbyte_proto.sync.telemetry.sent_metrics import MetricsBySender, RunSenders
 from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
 
 
@@ -73,7 +73,7 @@ class SyncContext(NamedTuple):
     def metrics(self, stream: StreamId) -> MetricsBySender:
         """The metrics that the connectors of the run have sent so far of a stream."""
         destination = self.destination.metrics if self.destination else None
-        return SendersOfRun(self.enrichers, source=self.source.metrics, destination=destination).of_stream(stream)
+        return RunSenders(self.enrichers, source=self.source.metrics, destination=destination).of_stream(stream)
 
     def stored_states(self) -> list[State]:
         """The states of the run's partition as they stand in the store."""

@@ -37,7 +37,7 @@ class ComponentReplies(NamedTuple):
 
 class RowExchange(Protocol):
     """The rows of one stream on their way through a component, batch by batch, and what it keeps of them: see
-    KeepsState."""
+    SupportsState."""
 
     @property
     def state(self) -> TransformState: ...

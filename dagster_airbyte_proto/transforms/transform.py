@@ -83,8 +83,8 @@ class Transform(Protocol):
 
 
 @runtime_checkable
-class KeepsState(Protocol):
-    """The part of a transform whose rows go to processes, which keep something from batch to batch."""
+class SupportsState(Protocol):
+    """The part of a transform whose rows go to a process, which lives from batch to batch and keeps something."""
 
     @property
     def state(self) -> TransformState:
@@ -109,19 +109,19 @@ class TransformChain:
     @property
     def states(self) -> tuple[TransformState, ...]:
         """The states of its transforms after the rows so far. They count once these rows are in their table."""
-        return tuple(each.state for each in self._transforms if isinstance(each, KeepsState))
+        return tuple(each.state for each in self._transforms if isinstance(each, SupportsState))
 
     def finish(self) -> None:
         """Ends the processes of its transforms: all rows so far are answered, and `states` is whole. Raises
         TransformError; then no row since the last `finish` may land."""
         for each in self._transforms:
-            if isinstance(each, KeepsState):
+            if isinstance(each, SupportsState):
                 each.finish()
 
     def discard(self) -> None:
         """Ends the processes of its transforms. Rows since the last `finish` do not land."""
         for each in self._transforms:
-            if isinstance(each, KeepsState):
+            if isinstance(each, SupportsState):
                 each.discard()
 
     def shape(self, given: RowShape) -> RowShape:

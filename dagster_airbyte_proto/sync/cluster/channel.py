@@ -29,7 +29,7 @@ _GREETINGS = decoder(Greeting)
 _CALLS = decoder(RemoteCall)
 
 
-class Served(NamedTuple):
+class RemoteObject(NamedTuple):
     """An object of the driver whose methods tasks may call. `open` returns it for an attempt of a task."""
 
     methods: RemoteMethods
@@ -40,7 +40,7 @@ class ServedSync(Protocol):
     """The objects that the task of one sync may call, by their names."""
 
     @property
-    def served(self) -> Mapping[str, Served]: ...
+    def served(self) -> Mapping[str, RemoteObject]: ...
 
 
 class Channel:
@@ -117,14 +117,14 @@ class Channel:
             _close(connection)
 
 
-def _answer(served: Mapping[str, Served], call: RemoteCall, attempt: int) -> bytes:
+def _answer(served: Mapping[str, RemoteObject], call: RemoteCall, attempt: int) -> bytes:
     try:
         return encoded(_result(served, call, attempt))
     except Exception as error:  # noqa: BLE001 - the edge of a thread: without an answer the call would be made again
         return encoded(RemoteResult(error=as_remote(error)))
 
 
-def _result(served: Mapping[str, Served], call: RemoteCall, attempt: int) -> RemoteResult:
+def _result(served: Mapping[str, RemoteObject], call: RemoteCall, attempt: int) -> RemoteResult:
     try:
         methods, open_target = served[call.target]
         arguments = methods.arguments(call.method, call.arguments)

@@ -14,13 +14,13 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import Cancelled, ConnectorError
 from dagster_airbyte_proto.launchers.permissions import parse_variables
 from dagster_airbyte_proto.sync.cluster.channel import Channel
-from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfSync, SentFile
+from dagster_airbyte_proto.sync.cluster.connector_files import SentFile, SyncFiles
 from dagster_airbyte_proto.sync.cluster.executor_sync import ExecutorSync
 from dagster_airbyte_proto.sync.cluster.sync_order import SettingsOfSync, SyncOrder, TablesOfDriver
 from dagster_airbyte_proto.sync.cluster.sync_task import run_sync_task
 from dagster_airbyte_proto.sync.cluster.values import from_remote
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.leased_run import FinishedSync, SyncOptions
+from dagster_airbyte_proto.sync.leased_sync import FinishedSync, SyncOptions
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
 from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup
@@ -34,7 +34,7 @@ def sync_on_executor(
     engine: Engine, connection: Connection, request: SyncRequest, sync_options: SyncOptions
 ) -> FinishedSync:
     """Runs one sync as a task of the engine's Spark session. Raises what `sync_leased` would raise here."""
-    files = FilesOfSync(connection, {})
+    files = SyncFiles(connection, {})
     order = order_of(engine, connection, files.by_path, request, sync_options)
     sync = ExecutorSync(engine, connection.name, order, files, sync_options)
     failure = run_on_executors(engine, [sync], sync_options.options)

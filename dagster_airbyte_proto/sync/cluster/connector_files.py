@@ -44,7 +44,7 @@ class FilesOfDriver(Protocol):
         ...
 
 
-class FilesOfSync:
+class SyncFiles:
     """The files of one connection, as they were when its sync began. Implements `FilesOfDriver`.
 
     Syncs that run together share `contents`: connections with the same component hold it once. Raises ConfigError for a

@@ -18,7 +18,7 @@ from uuid import uuid4
 from dagster_airbyte_proto.errors import ConfigError, StagingError, StateUnavailable
 from dagster_airbyte_proto.launchers.local.programs import find_program
 from dagster_airbyte_proto.launchers.packages.npm.node import node_program
-from dagster_airbyte_proto.sync.cluster.channel import Channel, Served
+from dagster_airbyte_proto.sync.cluster.channel import Channel, RemoteObject
 from dagster_airbyte_proto.sync.cluster.connector_files import check_files_folder
 from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink
 from dagster_airbyte_proto.sync.cluster.sync_task import check_shared, executor_home, version_mismatch
@@ -73,7 +73,7 @@ class InspectedExecutor(NamedTuple):
     facts: ExecutorFacts | None
 
 
-class InspectorOfExecutor(Protocol):
+class ExecutorInspector(Protocol):
     """The driver, as the second task calls it."""
 
     def sees(self, path: str) -> bool: ...
@@ -82,14 +82,16 @@ class InspectorOfExecutor(Protocol):
 
 
 class ExecutorInspection:
-    """One inspection, of whichever executor takes its tasks. Implements `InspectorOfExecutor`."""
+    """One inspection, of whichever executor takes its tasks. Implements `ExecutorInspector`."""
 
     def __init__(self, tasks: TaskRunner, needs: ExecutorNeeds) -> None:
         self._tasks = tasks
         self._needs = needs
         self._tag = f"airbyte-proto-{uuid4().hex}"
         self._facts: ExecutorFacts | None = None
-        self.served: Mapping[str, Served] = {"driver": Served(RemoteMethods(InspectorOfExecutor), lambda _: self)}
+        self.served: Mapping[str, RemoteObject] = {
+            "driver": RemoteObject(RemoteMethods(ExecutorInspector), lambda _: self)
+        }
 
     def run(self) -> InspectedExecutor:
         """Returns what was found. It waits for an executor for as long as Spark does. Raises ConfigError without the
@@ -126,13 +128,13 @@ def inspect_executor(access: Access, needs: ExecutorNeeds, number: int, attempt:
     link = DriverLink(access, attempt)
     try:
         with suppress(StateUnavailable):
-            driver: InspectorOfExecutor = link.stub("driver", InspectorOfExecutor)
+            driver: ExecutorInspector = link.stub("driver", ExecutorInspector)
             driver.learn(ExecutorFacts(gethostname(), platform.python_version(), tuple(_faults(needs, driver))))
     finally:
         link.close()
 
 
-def _faults(needs: ExecutorNeeds, driver: InspectorOfExecutor) -> Iterator[ExecutorFault]:
+def _faults(needs: ExecutorNeeds, driver: ExecutorInspector) -> Iterator[ExecutorFault]:
     for program in needs.programs:
         try:
             find_program(program, search_path=os.environ.get("PATH", ""), folder=Path.cwd())

@@ -13,22 +13,22 @@ from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, StateConflict
 from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.model import PlannedStream, StreamId
-from dagster_airbyte_proto.sync.cluster.channel import Served
+from dagster_airbyte_proto.sync.cluster.channel import RemoteObject
 from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfDriver
 from dagster_airbyte_proto.sync.cluster.credentials import ServedCredentials
-from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, LogLine, StreamCounts, SyncOrder, SyncOutcome
+from dagster_airbyte_proto.sync.cluster.sync_order import LogLine, StreamCounts, SyncDriver, SyncOrder, SyncOutcome
 from dagster_airbyte_proto.sync.cluster.values import RemoteMethods, from_remote
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.leased_run import SyncOptions
+from dagster_airbyte_proto.sync.leased_sync import SyncOptions
 from dagster_airbyte_proto.sync.process_identity import is_dead
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
 
 _STORE = RemoteMethods(DeliveryStore)
 _TABLES = RemoteMethods(TableWriter, SupportsKeyLookup, SupportsBranches)
-_DRIVER = RemoteMethods(DriverOfSync)
+_DRIVER = RemoteMethods(SyncDriver)
 _ANSWERS = RemoteMethods(AnswerCache)
 _CREDENTIALS = RemoteMethods(CredentialSource)
 _FILES = RemoteMethods(FilesOfDriver)
@@ -37,7 +37,7 @@ _SILENT_SECONDS = 60.0
 
 
 class ExecutorSync:
-    """One sync whose connector runs on an executor. Implements `DriverOfSync`.
+    """One sync whose connector runs on an executor. Implements `SyncDriver`.
 
     `outcome` is None until a task has told it. `raised` is what the commit listener raised here: an error of the
     caller's, such as Dagster's interrupt, which the wire would not carry.
@@ -57,13 +57,13 @@ class ExecutorSync:
         self._newest_attempt = 0
         self._last_call_at = -math.inf
         self._lock = threading.Lock()
-        self.served: Mapping[str, Served] = {
-            "driver": Served(_DRIVER, lambda _: self),
-            "store": Served(_STORE, lambda attempt: StoreOfSync(engine.store, name, attempt, self._holders)),
-            "tables": Served(_TABLES, lambda _: engine.tables),
-            "answers": Served(_ANSWERS, lambda _: engine.answer_cache),
-            "credentials": Served(_CREDENTIALS, lambda _: ServedCredentials(engine.tables.storage)),
-            "files": Served(_FILES, lambda _: files),
+        self.served: Mapping[str, RemoteObject] = {
+            "driver": RemoteObject(_DRIVER, lambda _: self),
+            "store": RemoteObject(_STORE, lambda attempt: SyncStore(engine.store, name, attempt, self._holders)),
+            "tables": RemoteObject(_TABLES, lambda _: engine.tables),
+            "answers": RemoteObject(_ANSWERS, lambda _: engine.answer_cache),
+            "credentials": RemoteObject(_CREDENTIALS, lambda _: ServedCredentials(engine.tables.storage)),
+            "files": RemoteObject(_FILES, lambda _: files),
         }
 
     @property
@@ -141,7 +141,7 @@ class ExecutorSync:
             )
 
 
-class StoreOfSync:
+class SyncStore:
     """The state store, as far as it is about one connection, for one attempt of its task."""
 
     def __init__(self, store: DeliveryStore, connection: str, attempt: int, holders: dict[str, int]) -> None:

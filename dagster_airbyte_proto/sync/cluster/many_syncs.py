@@ -9,10 +9,10 @@ from typing import NamedTuple
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.sync.cluster.cluster_sync import finished, order_of, run_on_executors
-from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfSync
+from dagster_airbyte_proto.sync.cluster.connector_files import SyncFiles
 from dagster_airbyte_proto.sync.cluster.executor_sync import ExecutorSync
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.leased_run import SyncOptions, compacted_report
+from dagster_airbyte_proto.sync.leased_sync import SyncOptions, compacted_report
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport, failed_report
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
@@ -70,7 +70,7 @@ def _begin(engine: Engine, named: _Named, options: RunOptions, contents: dict[st
     sync_options = SyncOptions(options._replace(run_id=run_id), log, installed_telemetry())
     try:
         _check(named)
-        files = FilesOfSync(connection, contents)
+        files = SyncFiles(connection, contents)
         order = order_of(engine, connection, files.by_path, SyncRequest(), sync_options)
         sync = ExecutorSync(engine, connection.name, order, files, sync_options)
         return _Begun(connection, sync_options, sync, None)

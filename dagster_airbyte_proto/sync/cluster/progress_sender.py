@@ -7,7 +7,7 @@ from types import TracebackType
 
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, LogLine, StreamCounts
+from dagster_airbyte_proto.sync.cluster.sync_order import LogLine, StreamCounts, SyncDriver
 from dagster_airbyte_proto.sync.cluster.values import as_remote
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 
@@ -23,7 +23,7 @@ class ProgressSender:
     covers are read again by the next.
     """
 
-    def __init__(self, driver: DriverOfSync, cancel: threading.Event) -> None:
+    def __init__(self, driver: SyncDriver, cancel: threading.Event) -> None:
         self._driver = driver
         self._cancel = cancel
         self._runs: Mapping[StreamId, StreamRun] = {}

@@ -106,7 +106,7 @@ class SyncOutcome(NamedTuple):
     error: RemoteError | None = None
 
 
-class DriverOfSync(Protocol):
+class SyncDriver(Protocol):
     """The driver, as the task of one sync sees it, beside the state store, the tables and the cached answers."""
 
     def order(self, attempt: int) -> SyncOrder | None:

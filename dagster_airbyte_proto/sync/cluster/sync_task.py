@@ -25,12 +25,12 @@ from dagster_airbyte_proto.sync.cluster.connector_files import CachedFiles, File
 from dagster_airbyte_proto.sync.cluster.credentials import DriverCredentials
 from dagster_airbyte_proto.sync.cluster.progress_sender import ProgressSender
 from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink, package_version
-from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, SyncOrder, SyncOutcome, TablesOfDriver
+from dagster_airbyte_proto.sync.cluster.sync_order import SyncDriver, SyncOrder, SyncOutcome, TablesOfDriver
 from dagster_airbyte_proto.sync.cluster.values import as_remote
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.leased_run import FinishedSync, SyncOptions, sync_leased
+from dagster_airbyte_proto.sync.leased_sync import FinishedSync, SyncOptions, sync_leased
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY
@@ -45,7 +45,7 @@ def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None
     """Runs the sync of this number. Attempts count from 0; a later one supersedes those before it."""
     link = DriverLink(accesses[number], attempt)
     try:
-        driver: DriverOfSync = link.stub("driver", DriverOfSync)
+        driver: SyncDriver = link.stub("driver", SyncDriver)
         mismatch = version_mismatch(accesses[number].version)
         if mismatch is not None:
             _decline(driver, attempt, SyncOutcome(error=as_remote(mismatch)))
@@ -58,21 +58,21 @@ def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None
         link.close()
 
 
-def _decline(driver: DriverOfSync, attempt: int, outcome: SyncOutcome) -> None:
+def _decline(driver: SyncDriver, attempt: int, outcome: SyncOutcome) -> None:
     """Returns once no other attempt is at work, as Spark would kill that one. Nor is it an error of the task: of a few
     Spark ends the job, and the syncs beside this one, and it soon has them where it speculates on the same worker."""
     while not driver.declined(attempt, outcome):
         time.sleep(_POLL_SECONDS)
 
 
-def _wait_for_later_attempt(driver: DriverOfSync, attempt: int) -> None:
+def _wait_for_later_attempt(driver: SyncDriver, attempt: int) -> None:
     """Returns once no later attempt is at work: Spark takes the first attempt that returns for the task, and kills the
     others. Raises ConnectorError for one that has died, so that Spark tries again."""
     while driver.is_superseded(attempt):
         time.sleep(_POLL_SECONDS)
 
 
-class SeesFiles(Protocol):
+class FileCheck(Protocol):
     """The driver, which says whether it has a file."""
 
     def sees(self, path: str) -> bool: ...
@@ -90,7 +90,7 @@ def version_mismatch(of_driver: str) -> ConfigError | None:
     return None
 
 
-def _outcome(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int) -> SyncOutcome:
+def _outcome(link: DriverLink, driver: SyncDriver, order: SyncOrder, attempt: int) -> SyncOutcome:
     try:
         with _environment_with(order.variables):
             finished = _sync(link, driver, order, attempt)
@@ -99,7 +99,7 @@ def _outcome(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: 
         return SyncOutcome(error=as_remote(error))
 
 
-def _sync(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int) -> FinishedSync:
+def _sync(link: DriverLink, driver: SyncDriver, order: SyncOrder, attempt: int) -> FinishedSync:
     home = executor_home()
     files = CachedFiles(home, order.files, link.stub("files", FilesOfDriver))
     connection = Connection.from_another_process(order.connection, files.read)
@@ -136,14 +136,14 @@ def _files_here(paths: Iterable[str]) -> list[Path]:
 class _CommitsOfAttempt(NamedTuple):
     """A CommitListener that passes the streams on to the driver, as those of this attempt."""
 
-    driver: DriverOfSync
+    driver: SyncDriver
     attempt: int
 
     def committed(self, streams: Sequence[CommittedStream]) -> None:
         self.driver.committed(self.attempt, streams)
 
 
-def _tables(link: DriverLink, driver: DriverOfSync, tables: TablesOfDriver) -> TableWriter:
+def _tables(link: DriverLink, driver: SyncDriver, tables: TablesOfDriver) -> TableWriter:
     interfaces = [TableWriter]
     if tables.has_key_lookup:
         interfaces.append(cast(type[TableWriter], SupportsKeyLookup))
@@ -160,7 +160,7 @@ def _tables(link: DriverLink, driver: DriverOfSync, tables: TablesOfDriver) -> T
 
 
 def _prepare_shared(
-    prepare: Callable[[TableSpec], TableTarget], storage: Storage, driver: DriverOfSync
+    prepare: Callable[[TableSpec], TableTarget], storage: Storage, driver: SyncDriver
 ) -> Callable[..., TableTarget]:
     """Prepares tables as the driver does, with the storage of the task, and sees to it that both have the same folder
     before rows are staged."""
@@ -176,7 +176,7 @@ def _prepare_shared(
     return prepare_shared
 
 
-def check_shared(folder: Path, doing: str, driver: SeesFiles) -> None:
+def check_shared(folder: Path, doing: str, driver: FileCheck) -> None:
     """Raises ConfigError where a folder cannot be written here, or is another one on the driver."""
     probe = folder / f".airbyte-proto-{uuid4().hex}"
     remedy = "Put the warehouse on storage that the driver and all executors share, or set run_on: driver."

@@ -27,7 +27,7 @@ _LONGEST_NAME = 200
 
 
 @runtime_checkable
-class KeepsShared(Protocol):
+class SupportsSharedValues(Protocol):
     """A transform that keeps values for no stream. `changed` are those that are new in this run, by scope."""
 
     name: str
@@ -83,7 +83,7 @@ def shared_before(store: ValueStore, connection: str, name: str) -> Kept:
 def keep_shared(store: DeliveryStore, lease: Lease, enrichers: Enrichers) -> None:
     """Keeps what transforms keep for no stream: the run came to a good end."""
     for each in enrichers.values():
-        if isinstance(each, KeepsShared):
+        if isinstance(each, SupportsSharedValues):
             changes = shared_changes(store, lease.connection, _role(each.name), each.changed)
             store.keep_values(lease, shared_asset(lease.connection), changes)
 

@@ -40,7 +40,7 @@ from dagster_airbyte_proto.sync.report import SyncStatus, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunIdentity, RunTelemetry
-from dagster_airbyte_proto.sync.telemetry.sent_metrics import SendersOfRun
+from dagster_airbyte_proto.sync.telemetry.sent_metrics import RunSenders
 from dagster_airbyte_proto.sync.telemetry.telemetry_choice import installed_telemetry
 
 _EVERYTHING = PushRequest()
@@ -258,7 +258,7 @@ def _traced(
     refusal: ConfigError | None,
 ) -> PushedStreamReport:
     with telemetry.delivery(context.delivery.connection.name, stream):
-        senders = SendersOfRun(context.enrichers, destination=context.delivery.destination.metrics)
+        senders = RunSenders(context.enrichers, destination=context.delivery.destination.metrics)
         report = _pushed(context, stream, options, refusal)
         report = msgspec.structs.replace(report, metrics=senders.of_stream(stream))
         telemetry.delivered(report)

@@ -33,7 +33,7 @@ class ValueLimits(NamedTuple):
     waiting_bytes: int = 128 << 20
 
 
-class TooMuch(Exception):
+class LimitExceeded(Exception):
     """The connector wants to keep more than it may."""
 
 
@@ -69,25 +69,25 @@ class PendingValues:
         return self._store.kept_value(self._asset, key)
 
     def set(self, key: Key, value: bytes) -> None:
-        """Raises TooMuch."""
+        """Raises LimitExceeded."""
         self._check_own(key)
         size = _size(key) + len(value)
         limits = self._limits
         if size > limits.value_bytes:
-            raise TooMuch(f"a value and its key may have {limits.value_bytes:,} bytes, and these have {size:,}")
+            raise LimitExceeded(f"a value and its key may have {limits.value_bytes:,} bytes, and these have {size:,}")
         if len(stored_key(key)) > limits.key_bytes:
-            raise TooMuch(f"a key may have {limits.key_bytes:,} bytes, and this one has {len(stored_key(key)):,}")
+            raise LimitExceeded(f"a key may have {limits.key_bytes:,} bytes, and this one has {len(stored_key(key)):,}")
         with self._lock:
             waiting = self._waiting_with(key, value)
             self._check_waiting(waiting)
             count = self._kept + len(self._changes) + (key not in self._changes)
             if count > limits.kept or self._kept_bytes + waiting > limits.kept_bytes:
-                raise TooMuch(f"a stream may keep {limits.kept:,} values and {limits.kept_bytes:,} bytes")
+                raise LimitExceeded(f"a stream may keep {limits.kept:,} values and {limits.kept_bytes:,} bytes")
             self._changes[key] = value
             self._waiting_bytes = waiting
 
     def delete(self, key: Key) -> bool:
-        """Returns whether there was a value. Raises TooMuch."""
+        """Returns whether there was a value. Raises LimitExceeded."""
         self._check_own(key)
         is_stored = self._store.kept_value(self._asset, key) is not None
         with self._lock:
@@ -104,7 +104,7 @@ class PendingValues:
         return True
 
     def delete_all(self, prefix: Key) -> int:
-        """Drops all values under a prefix. Returns how many there were. Raises TooMuch."""
+        """Drops all values under a prefix. Returns how many there were. Raises LimitExceeded."""
         self._check_own(prefix)
         count, stored = self._sizes(prefix)
         with self._lock:
@@ -161,7 +161,7 @@ class PendingValues:
 
     def _check_waiting(self, waiting_bytes: int) -> None:
         if waiting_bytes > self._limits.waiting_bytes:
-            raise TooMuch(f"values of more than {self._limits.waiting_bytes:,} bytes wait for their rows")
+            raise LimitExceeded(f"values of more than {self._limits.waiting_bytes:,} bytes wait for their rows")
 
     def _waiting_with(self, key: Key, value: bytes | None) -> int:
         """The bytes that wait once this is the change of a key."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from dagster_airbyte_proto.errors import ProtoError, StateConflict
 from dagster_airbyte_proto.launchers.process import HostPlace
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import BadCall, CallAnswer, Values, answer
-from dagster_airbyte_proto.sync.state_server.pending_values import TooMuch
+from dagster_airbyte_proto.sync.state_server.pending_values import LimitExceeded
 
 _PIECE = 64 * 1024
 _DISCARDED_BYTES = 16 << 20
@@ -172,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._stream(found)
         except (_Refused, BadCall) as refused:
             self._refuse(refused.status, str(refused))
-        except TooMuch as refused:
+        except LimitExceeded as refused:
             self._refuse(413, str(refused))
         except StateConflict:
             self._refuse(401, "this run is over: another has taken its place")

@@ -7,7 +7,7 @@ from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import MAX_SEGMENTS
 from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole, check_component_value
-from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, TooMuch, ValueLimits
+from dagster_airbyte_proto.sync.state_server.pending_values import LimitExceeded, PendingValues, ValueLimits
 
 
 def set_value(
@@ -30,7 +30,7 @@ def set_value(
     pending = PendingValues(store, asset, ValueLimits())
     try:
         pending.set(key, value)
-    except TooMuch as refused:
+    except LimitExceeded as refused:
         raise ConfigError(doing, str(refused), stream=str(asset.stream)) from None
     return store.set_values(lease, asset, pending.changes(), who=who)
 

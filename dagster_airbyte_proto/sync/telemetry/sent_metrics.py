@@ -48,7 +48,7 @@ class SentMetrics:
 
 
 @runtime_checkable
-class SendsMetrics(Protocol):
+class SupportsMetrics(Protocol):
     """A transform by a connector that sends metrics."""
 
     name: str
@@ -57,13 +57,13 @@ class SendsMetrics(Protocol):
     def metrics(self) -> SentMetrics: ...
 
 
-class SendersOfRun:
+class RunSenders:
     """The connectors of one run that send metrics."""
 
     def __init__(
         self, enrichers: Enrichers, *, source: SentMetrics | None = None, destination: SentMetrics | None = None
     ) -> None:
-        components = (each for each in enrichers.values() if isinstance(each, SendsMetrics))
+        components = (each for each in enrichers.values() if isinstance(each, SupportsMetrics))
         transforms = {f"transform {each.name}": each.metrics for each in components}
         named = {"source": source, **transforms, "destination": destination}
         self._senders = {sender: each for sender, each in named.items() if each is not None}

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dagster_airbyte_proto.sync.cluster.channel import Channel, Served
+from dagster_airbyte_proto.sync.cluster.channel import Channel, RemoteObject
 from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink
 from dagster_airbyte_proto.sync.cluster.values import RemoteMethods
 
 
 class ServedObjects(NamedTuple):
-    served: dict[str, Served]
+    served: dict[str, RemoteObject]
 
 
 class Serving:
@@ -22,7 +22,7 @@ class Serving:
         self._links: list[DriverLink] = []
 
     def access(self, target: Any, *interfaces: type) -> Access:
-        return self.channel.admit(ServedObjects({"it": Served(RemoteMethods(*interfaces), lambda _: target)}))
+        return self.channel.admit(ServedObjects({"it": RemoteObject(RemoteMethods(*interfaces), lambda _: target)}))
 
     def link(self, access: Access, attempt: int = 0) -> DriverLink:
         self._links.append(DriverLink(access, attempt))

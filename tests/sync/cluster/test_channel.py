@@ -17,10 +17,10 @@ from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalErr
 from dagster_airbyte_proto.launchers.docker.containers import Container
 from dagster_airbyte_proto.sync.cluster import frames, remote_calls
 from dagster_airbyte_proto.sync.cluster.certificate import new_identity
-from dagster_airbyte_proto.sync.cluster.channel import Served
-from dagster_airbyte_proto.sync.cluster.executor_sync import StoreOfSync
+from dagster_airbyte_proto.sync.cluster.channel import RemoteObject
+from dagster_airbyte_proto.sync.cluster.executor_sync import SyncStore
 from dagster_airbyte_proto.sync.cluster.frames import MAX_FRAME_BYTES
-from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, SyncOutcome
+from dagster_airbyte_proto.sync.cluster.sync_order import SyncDriver, SyncOutcome
 from dagster_airbyte_proto.sync.cluster.sync_task import run_sync_task
 from dagster_airbyte_proto.sync.cluster.values import RemoteMethods, from_remote
 from dagster_airbyte_proto.sync.connector.container_owners import Ownership, ownership
@@ -92,7 +92,7 @@ class _Driver:
 
 def test_a_task_of_another_version_says_so_and_does_not_fail(serving: Serving) -> None:
     driver = _Driver()
-    served = ServedObjects({"driver": Served(RemoteMethods(DriverOfSync), lambda _: driver)})
+    served = ServedObjects({"driver": RemoteObject(RemoteMethods(SyncDriver), lambda _: driver)})
     access = serving.channel.admit(served)
     assert access.version
     run_sync_task([access._replace(version="9.9")], 0, 0)
@@ -178,7 +178,7 @@ def test_a_commit_without_an_answer_is_unknown(serving: Serving) -> None:
 def test_a_later_attempt_takes_the_lease_of_an_earlier_one_and_of_no_other_run(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/state.db")
     holders: dict[str, int] = {}
-    first, second = (StoreOfSync(store, "shop", attempt, holders) for attempt in range(2))
+    first, second = (SyncStore(store, "shop", attempt, holders) for attempt in range(2))
     terms: dict[str, Any] = {"run_id": "run-1", "seconds": 60}
     taken = first.acquire("shop", holder="worker 1", **terms)
     later = second.acquire("shop", holder="worker 2", **terms)
@@ -187,13 +187,13 @@ def test_a_later_attempt_takes_the_lease_of_an_earlier_one_and_of_no_other_run(t
     with pytest.raises(StateConflict, match="worker 2, attempt 2 has held it"):
         first.acquire("shop", holder="worker 1", **terms)
     with pytest.raises(StateConflict, match="worker 2, attempt 2 has held it"):
-        StoreOfSync(store, "shop", 5, {}).acquire("shop", holder="a run of its own", **terms)
+        SyncStore(store, "shop", 5, {}).acquire("shop", holder="a run of its own", **terms)
     store.note_folders(later, ["/lake"])
 
 
 def test_a_task_reaches_no_other_connection(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/state.db")
-    of_shop: DeliveryStore = StoreOfSync(store, "shop", 0, {})  # type: ignore[assignment]  # answers by __getattr__
+    of_shop: DeliveryStore = SyncStore(store, "shop", 0, {})  # type: ignore[assignment]  # answers by __getattr__
     other = store.acquire("crm", run_id="run-1", holder="another", seconds=60)
     for call in (
         lambda: of_shop.states(connection="crm"),
@@ -207,7 +207,7 @@ def test_a_task_reaches_no_other_connection(tmp_path: Path) -> None:
 def test_a_container_of_another_connection_has_an_owner_that_a_task_does_not_know(
     serving: Serving, tmp_path: Path
 ) -> None:
-    store = StoreOfSync(SqlStore(f"sqlite:///{tmp_path}/state.db"), "shop", 0, {})
+    store = SyncStore(SqlStore(f"sqlite:///{tmp_path}/state.db"), "shop", 0, {})
     of_shop: DeliveryStore = serving.stub(store, DeliveryStore)
     owner = "pid 7 on elsewhere (started 1, kernel 00000000)"
     labels = {"verb": "read", "connection": "crm", "run": "run-1", "owner": owner}

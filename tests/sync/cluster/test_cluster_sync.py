@@ -15,13 +15,13 @@ from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 from dagster_airbyte_proto.points import POINTS
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.cluster import executor_sync
-from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfSync
+from dagster_airbyte_proto.sync.cluster.connector_files import SyncFiles
 from dagster_airbyte_proto.sync.cluster.executor_sync import ExecutorSync
 from dagster_airbyte_proto.sync.cluster.sync_order import SyncOrder, SyncOutcome
 from dagster_airbyte_proto.sync.cluster.values import as_remote
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.leased_run import SyncOptions
+from dagster_airbyte_proto.sync.leased_sync import SyncOptions
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.sync.run_log import RunLog
@@ -211,7 +211,7 @@ def _executor_sync(place: Shop, folder: Path, options: RunOptions) -> Iterator[E
     """The driver's side of a sync."""
     place.offer(_USERS)
     with Engine(Settings.load(place.home)) as engine, RunLog(folder / "logs", "run") as log:
-        files = FilesOfSync(Connection.from_file(place.connection_file), {})
+        files = SyncFiles(Connection.from_file(place.connection_file), {})
         yield ExecutorSync(engine, "shop", sample(SyncOrder), files, SyncOptions(options, log, NO_TELEMETRY))
 
 

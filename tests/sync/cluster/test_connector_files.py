@@ -15,7 +15,7 @@ from dagster_airbyte_proto.sync.cluster.connector_files import (
     MAX_FILE_BYTES,
     CachedFiles,
     FilesOfDriver,
-    FilesOfSync,
+    SyncFiles,
     check_files_folder,
 )
 from dagster_airbyte_proto.sync.engine import Engine
@@ -49,7 +49,7 @@ class _Sent:
         self.path.write_bytes(content)
         launch = {"kind": "wasm", "path": str(self.path)}
         document = {"name": "shop", "connector": {"protocol": "rapidbyte", "launch": launch}}
-        files = FilesOfSync(Connection.model_validate(document), {})
+        files = SyncFiles(Connection.model_validate(document), {})
         self.path.unlink()
         self.driver = _Counted(files)
         self.home = folder / "executor"
@@ -152,7 +152,7 @@ def test_a_file_that_is_too_large_is_refused_on_the_driver(tmp_path: Path) -> No
     launch = {"kind": "wasm", "path": str(path)}
     connection = Connection.model_validate({"name": "shop", "connector": {"protocol": "rapidbyte", "launch": launch}})
     with pytest.raises(ConfigError, match=r"huge\.wasm has more than 256 MiB, the most that is sent to executors"):
-        FilesOfSync(connection, {})
+        SyncFiles(connection, {})
 
 
 @pytest.mark.timeout(20)
@@ -163,7 +163,7 @@ def test_what_is_no_file_is_refused_on_the_driver(tmp_path: Path, kind: str) -> 
     launch = {"kind": "wasm", "path": str(path)}
     connection = Connection.model_validate({"name": "shop", "connector": {"protocol": "rapidbyte", "launch": launch}})
     with pytest.raises(ConfigError, match=r"source\.wasm is no regular file"):
-        FilesOfSync(connection, {})
+        SyncFiles(connection, {})
 
 
 class _OtherMachines(ProcessTasks):

@@ -12,7 +12,7 @@ from dagster_airbyte_proto import errors
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import Stream, StreamId
-from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, SyncOrder
+from dagster_airbyte_proto.sync.cluster.sync_order import SyncDriver, SyncOrder
 from dagster_airbyte_proto.sync.cluster.values import as_remote, decoder, encoded, from_remote
 from dagster_airbyte_proto.sync.report import StreamReport
 from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
@@ -21,7 +21,7 @@ from tests.samples import sample
 
 def _kinds() -> Iterator[tuple[str, Any]]:
     """The types of all arguments and answers, but for functions, which stay where they are."""
-    for interface in (DeliveryStore, TableWriter, SupportsKeyLookup, SupportsBranches, DriverOfSync):
+    for interface in (DeliveryStore, TableWriter, SupportsKeyLookup, SupportsBranches, SyncDriver):
         for name, method in inspect.getmembers(interface, inspect.isfunction):
             for argument, kind in typing.get_type_hints(method).items() if not name.startswith("_") else ():
                 if kind is not type(None) and typing.get_origin(kind) not in (Callable, Iterator):

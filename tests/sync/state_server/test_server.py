@@ -18,7 +18,7 @@ from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.launchers.process import OUR_MACHINE
 from dagster_airbyte_proto.loads.push import PlannedCounts, SealedPlan
 from dagster_airbyte_proto.model import PushMode, StreamId
-from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, TooMuch, ValueLimits
+from dagster_airbyte_proto.sync.state_server.pending_values import LimitExceeded, PendingValues, ValueLimits
 from dagster_airbyte_proto.sync.state_server.server import ServerLimits, StateServer
 
 STREAM = StreamId.of("people")
@@ -140,7 +140,7 @@ def test_a_prefix_under_which_all_waits_that_may_can_be_dropped(served: Served) 
     served.keep()
     for number in range(10, 50):
         served.values.set(("p", str(number)), b"x" * 133)
-    with pytest.raises(TooMuch, match="wait"):
+    with pytest.raises(LimitExceeded, match="wait"):
         served.values.set(("q",), b"")
     assert served.values.delete_all(("p",)) == 41
     served.values.set(("q",), b"")
@@ -153,7 +153,7 @@ def test_deletions_of_kept_values_wait_like_values(tmp_path: Path) -> None:
             for number in range(20):
                 served.values.set((f"{round_of}-{number}", "ä" * 50 + "x" * 60), b"1")
             served.keep()
-        with pytest.raises(TooMuch):
+        with pytest.raises(LimitExceeded):
             for number in range(40):
                 served.values.delete((f"{number // 20}-{number % 20}", "ä" * 50 + "x" * 60))
     finally:

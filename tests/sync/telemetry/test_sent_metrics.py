@@ -5,7 +5,7 @@ import sys
 from dagster_airbyte_proto.loads.bounded_counts import MAX_NAMES
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.events import MetricEvent
-from dagster_airbyte_proto.sync.telemetry.sent_metrics import OTHER_METRICS, SendersOfRun, SentMetrics
+from dagster_airbyte_proto.sync.telemetry.sent_metrics import OTHER_METRICS, RunSenders, SentMetrics
 
 _USERS, _ORDERS = StreamId.of("users"), StreamId.of("orders")
 
@@ -45,6 +45,6 @@ def test_a_sum_stays_a_number_of_json() -> None:
 def test_a_sender_without_metrics_is_left_out() -> None:
     source, destination = SentMetrics(), SentMetrics()
     destination.add(MetricEvent("rows", 1.0), _USERS)
-    senders = SendersOfRun({}, source=source, destination=destination)
+    senders = RunSenders({}, source=source, destination=destination)
     assert senders.of_stream(_USERS) == {"destination": {"rows": 1.0}}
     assert senders.of_stream(_ORDERS) == {}

@@ -33,7 +33,7 @@ class UnreadableFile(Exception):
     """A data file that is not read in this process. Spark can read it."""
 
 
-class SoughtKeys(NamedTuple):
+class SearchKeys(NamedTuple):
     """The keys to look for, each column with its field id in the table."""
 
     keys: pa.Table
@@ -55,7 +55,7 @@ class _Range(NamedTuple):
     max: Any
 
 
-def read_keys(storage: Storage, paths: Sequence[str], fields: Sequence[pa.Field], at_once: int) -> Iterator[SoughtKeys]:
+def read_keys(storage: Storage, paths: Sequence[str], fields: Sequence[pa.Field], at_once: int) -> Iterator[SearchKeys]:
     """Reads staged files of keys, about so many at once, with the types that the table's key columns have by now."""
     ids = tuple(int(field.metadata[FIELD_ID]) for field in fields)
     batches: list[pa.Table] = []
@@ -67,13 +67,13 @@ def read_keys(storage: Storage, paths: Sequence[str], fields: Sequence[pa.Field]
                 columns = [batch.column(places[each]).cast(field.type) for each, field in zip(ids, fields, strict=True)]
                 batches.append(pa.table(dict(zip(map(str, ids), columns, strict=True))))
                 if sum(map(len, batches)) >= at_once:
-                    yield SoughtKeys(pa.concat_tables(batches), ids)
+                    yield SearchKeys(pa.concat_tables(batches), ids)
                     batches = []
     if batches:
-        yield SoughtKeys(pa.concat_tables(batches), ids)
+        yield SearchKeys(pa.concat_tables(batches), ids)
 
 
-def find_rows(storage: Storage, files: Collection[PlannedFile], sought: SoughtKeys) -> dict[str, Positions]:
+def find_rows(storage: Storage, files: Collection[PlannedFile], sought: SearchKeys) -> dict[str, Positions]:
     """Returns the rows that have one of the keys, by data file: sorted positions. Files without such rows are left out.
 
     Raises UnreadableFile.

@@ -36,7 +36,7 @@ from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
 from dagster_airbyte_proto.tables.iceberg.positions.deletion_vectors import puffin_file
 from dagster_airbyte_proto.tables.iceberg.positions.key_columns import (
     KEYS_AT_ONCE,
-    SoughtKeys,
+    SearchKeys,
     UnreadableFile,
     find_rows,
     read_keys,
@@ -136,7 +136,7 @@ class PositionMerge:
     def _writes_vectors(self) -> bool:
         return self._table.log.format_version >= WITH_VECTORS
 
-    def _sought(self, part: StagedRows) -> Iterator[SoughtKeys]:
+    def _sought(self, part: StagedRows) -> Iterator[SearchKeys]:
         schema_id = part.branch_position.schema_id if part.branch_position else None
         columns = self._table.log.columns_of("committing a load", schema_id)
         by_id = {int(field.metadata[FIELD_ID]): field for field in arrow_schema(columns)}
@@ -144,7 +144,7 @@ class PositionMerge:
         fields = [by_id[each] for each in key_ids(columns, part.keys)]
         return read_keys(self._storage, paths, fields, KEYS_AT_ONCE)
 
-    def _tasks(self, sought: SoughtKeys, base: Snapshot, scope: Any) -> dict[str, PlannedTask]:
+    def _tasks(self, sought: SearchKeys, base: Snapshot, scope: Any) -> dict[str, PlannedTask]:
         """Returns the files of a snapshot that may have rows of the keys, by path."""
         scan = self._java.newScan().useSnapshot(base.snapshot_id).filter(scope)
         for bound in self._bounds(sought, base):
@@ -154,14 +154,14 @@ class PositionMerge:
             tasks = [PlannedTask.from_json(to_json(task)) for task in java_items(planned)]
         return {task.data_file.file_path: task for task in tasks}
 
-    def _names(self, sought: SoughtKeys, base: Snapshot) -> dict[str, str]:
+    def _names(self, sought: SearchKeys, base: Snapshot) -> dict[str, str]:
         """The name in a snapshot of each key column that it has. One that was added since is null in its rows."""
         log = self._table.log
         columns = log.columns if base.schema_id is None else log.known_columns.get(base.schema_id, log.columns)
         names = {str(field["id"]): str(field["name"]) for field in columns["fields"]}
         return {each: names[each] for each in sought.keys.column_names if each in names}
 
-    def _bounds(self, sought: SoughtKeys, base: Snapshot) -> Iterator[Any]:
+    def _bounds(self, sought: SearchKeys, base: Snapshot) -> Iterator[Any]:
         """Yields filters that all keys satisfy.
 
         Iceberg looks their columns up both in the snapshot's schema and in the current one, by name.
@@ -181,7 +181,7 @@ class PositionMerge:
             yield make.lessThanOrEqual(name, ends["max"])
 
     def _positions_of_keys(
-        self, tasks: Mapping[str, PlannedTask], sought: SoughtKeys, base: Snapshot
+        self, tasks: Mapping[str, PlannedTask], sought: SearchKeys, base: Snapshot
     ) -> Mapping[str, Positions]:
         files = [task.data_file for task in tasks.values()]
         if sum(file.record_count for file in files) <= self._rows_searched_here:

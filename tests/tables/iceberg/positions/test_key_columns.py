@@ -11,7 +11,7 @@ import pytest
 from dagster_airbyte_proto.loads.column_ids import FIELD_ID
 from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.tables.iceberg.positions.key_columns import (
-    SoughtKeys,
+    SearchKeys,
     UnreadableFile,
     find_rows,
     read_keys,
@@ -29,11 +29,11 @@ def _written(path: Path, columns: dict[pa.Field, list[Any]], file_format: str = 
     return PlannedFile(0, str(path), file_format, table.num_rows, msgspec.Raw(b"[]"))
 
 
-def _sought(ids: dict[int, list[Any]]) -> SoughtKeys:
-    return SoughtKeys(pa.table({str(each): values for each, values in ids.items()}), tuple(ids))
+def _sought(ids: dict[int, list[Any]]) -> SearchKeys:
+    return SearchKeys(pa.table({str(each): values for each, values in ids.items()}), tuple(ids))
 
 
-def _found(files: list[PlannedFile], sought: SoughtKeys) -> dict[str, list[int]]:
+def _found(files: list[PlannedFile], sought: SearchKeys) -> dict[str, list[int]]:
     return {Path(path).name: rows.tolist() for path, rows in find_rows(LOCAL, files, sought).items()}
 
 
