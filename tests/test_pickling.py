@@ -23,7 +23,21 @@ from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.settings import Settings
 from tests.samples import PLAIN_SAMPLES, is_value, made
 
-_ROOMS = ("model", "settings", "connection", "protocols", "launchers", "schema", "loads", "checkpoints", "sync")
+_ROOMS = (
+    "model",
+    "settings",
+    "connection",
+    "protocols",
+    "launchers",
+    "schema",
+    "loads",
+    "staging",
+    "encoding",
+    "transforms",
+    "tables",
+    "checkpoints",
+    "sync",
+)
 
 _SERVICES = {
     "AlternativeForm": "annotates a field of a model, by its identity",
