@@ -23,27 +23,14 @@ from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.settings import Settings
 from tests.samples import PLAIN_SAMPLES, is_value, made
 
-_ROOMS = (
-    "model",
-    "settings",
-    "connection",
-    "protocols",
-    "launchers",
-    "schema",
-    "loads",
-    "staging",
-    "encoding",
-    "transforms",
-    "tables",
-    "checkpoints",
-    "sync",
-)
+_ROOMS = ("model", "settings", "connection", "protocols", "launchers", "schema", "loads", "checkpoints", "sync")
 
 _SERVICES = {
     "AlternativeForm": "annotates a field of a model, by its identity",
     "CallAnswer": "has an iterator",
     "ContainerHandle": "has the engine's client and open sockets",
     "DeliveryContext": "has the store and the lease's renewal",
+    "EnricherOptions": "has a cache, a callback, and the event that cancels the run",
     "Exchange": "has the pace that processes share, and the event that cancels the run",
     "Guardian": "has a process and its pipe",
     "DriverIdentity": "has a context of TLS",

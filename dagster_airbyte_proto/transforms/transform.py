@@ -84,7 +84,7 @@ class Transform(Protocol):
 
 @runtime_checkable
 class SupportsState(Protocol):
-    """The part of a transform whose rows go to a process, which lives from batch to batch and keeps something."""
+    """The part of a transform whose rows go to processes, which keep something from batch to batch."""
 
     @property
     def state(self) -> TransformState:

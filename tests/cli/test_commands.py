@@ -235,7 +235,8 @@ def test_what_the_user_got_wrong_is_reported_and_exits_2(place: Place, words: li
     result = place.run(*words)
     assert result.code == 2
     assert not result.out
-    assert result.err.startswith("error: ") and found in result.err
+    said = [line for line in result.err.splitlines() if not line.startswith("home folder: ")]
+    assert said[0].startswith("error: ") and found in result.err
     assert "Traceback" not in result.err
     error = place.json(*words, code=2)["error"]
     assert error["kind"] == "ConfigError"

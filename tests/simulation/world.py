@@ -267,8 +267,7 @@ class World:
         )
 
     def _sync_meanwhile(self, paused: CallFaults) -> None:
-        """While a run is paused, or a call of it hangs, its lease runs out, others maintain the tables, and another run
-        works."""
+        """While a run is paused or hangs, its lease runs out, others maintain the tables, and another run works."""
         self.wait_for_lease()
         self.maintain_tables()
         self.sync()

@@ -64,18 +64,11 @@ def tree(running: RunningSync, chance: random.Random) -> None:
 
 
 def connector(running: RunningSync, chance: random.Random) -> None:
-    kill_each([process for process in running.below("fake_source") if "guardian.py" not in " ".join(words_of(process))])
+    _kill_connectors(running, ("fake_source", _COMPONENT))
 
 
 def destination(running: RunningSync, chance: random.Random) -> None:
-    kill_each(
-        [
-            process
-            for word in ("fake_destination", "fake_syncmaven")
-            for process in running.below(word)
-            if "guardian.py" not in " ".join(words_of(process))
-        ]
-    )
+    _kill_connectors(running, ("fake_destination", "fake_syncmaven", _COMPONENT))
 
 
 def guardian(running: RunningSync, chance: random.Random) -> None:
@@ -92,6 +85,11 @@ def jvm(running: RunningSync, chance: random.Random) -> None:
     kill_each(running.below("org.apache.spark"))
     if chance.random() < 0.5 and not running.ended_within(chance.uniform(0, 1)):
         running.kill()
+
+
+def _kill_connectors(running: RunningSync, words: tuple[str, ...]) -> None:
+    below = [process for word in words for process in running.below(word)]
+    kill_each([process for process in below if "guardian.py" not in " ".join(words_of(process))])
 
 
 def kill_each(processes: Sequence[psutil.Process]) -> None:

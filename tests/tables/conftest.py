@@ -14,7 +14,8 @@ from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import SCHEMA, Bench, Reader, table_name
 from tests.support.catalogs import rest_catalog
-from tests.support.connect_server import Connect, ConnectServer, is_possible, running_server, sessions
+from tests.support.connect_server import Connect, ConnectServer, running_server, sessions
+from tests.support.needs import require_maven, require_spark_connect
 
 
 @pytest.fixture(scope="session")

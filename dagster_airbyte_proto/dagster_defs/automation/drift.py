@@ -90,7 +90,7 @@ def detect_drift(
         raise ConfigError(
             f"looking for schema changes of connection {connection.name}",
             "no catalog is saved to compare with",
-            remedy=outdated_catalog_remedy(connection.origin or connection.name),
+            remedy=outdated_catalog_remedy(str(connection.origin or connection.name)),
         )
     with opened_source(engine, connection, words) as source:
         source.check_config()

@@ -79,8 +79,7 @@ class RollbackConfig(dg.Config):
 
 
 class RefreshConfig(dg.Config):
-    """The form of a refresh: these streams are read again from the start. Old rows stay readable until the new ones
-    are complete."""
+    """The form of a refresh: these streams are read again. Old rows stay readable until the new ones are complete."""
 
     streams: list[str] = Field(default_factory=list, description=_STREAMS_HELP)
     merge: bool = Field(default=False, description="Keep the old rows, and append to them or upsert by key.")

@@ -83,7 +83,7 @@ def _description(data: StreamTranslatorData) -> str:
     paragraphs = [described] if isinstance(described, str) and described else []
     sentence = f"Stream `{data.stream.id}` of the connection `{data.connection.name}`"
     if data.columns is None:
-        remedy = outdated_catalog_remedy(data.connection.origin or data.connection.name)
+        remedy = outdated_catalog_remedy(str(data.connection.origin or data.connection.name))
         paragraphs += [f"{sentence}.", f"Its columns are not known yet. {remedy}"]
     else:
         paragraphs.append(f"{sentence}, {_modes(data.planned)}.")

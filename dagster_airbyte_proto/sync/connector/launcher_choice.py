@@ -121,7 +121,7 @@ def _launch_options(
             sandbox=connection.sandbox,
             network=isinstance(launch, ProgramLaunch) and launch.network == "host",
             hidden=(environments.parent,),  # our home folder: states, logs, the files of other connectors
-            hidden_files=store_files,
+            hidden_files=hidden_files,
             writable=(Path(batch_folder),) if batch_folder and "://" not in batch_folder else (),
         ),
         connection=connection.name,

@@ -73,7 +73,7 @@ class ProcessDelivery:
         self._rejected_records = RejectedRecords(rules, stream.keys)
         self._output = DestinationOutput(context.destination, plan.stream, self._acks, self._rejected_records)
         self.encoder = StreamEncoder(self._protocol, stream, rules)
-        self._noted_at = 0.0
+        self._noted_at, self._trusts_exit = 0.0, context.connection.acknowledge == "exit"
         self._has_ended_well = False
         self._served = ServedValues()
         self._kept = KeptScopes(context, plan)

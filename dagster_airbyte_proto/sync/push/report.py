@@ -23,7 +23,10 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
     - `sent` are the rows of the plan that this run took to their end, or tried to.
     - `rejected` rows were refused, by us before they were sent or by the destination. `unnamed` of them the destination
       only counted: nobody knows which they are.
-    - `unknown` rows were sent and not acknowledged. `resumed` of the plan were acknowledged by runs before.
+    - `unknown` rows were sent and not acknowledged. Where a person has to decide on them (`append`, `insert`), the
+      status is unknown too; in the other modes the next push sends them again, and they are there once. It is also
+      unknown where nobody can tell yet whether the delivered table has what is acknowledged: the next push finds out.
+    - `resumed` rows of the plan were acknowledged by runs before.
     - `bytes` are those of the records as they were sent; of attempts that failed, too.
     - `cursor` is the greatest value of the cursor column up to which rows were planned, `snapshot` the snapshot of the
       table. `fields` are those that the destination gets.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dagster_airbyte_proto.checkpoints.kept_values import KeptValue, Key, stored_key
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import BadCall
-from dagster_airbyte_proto.sync.state_server.pending_values import TooMuch, ValueLimits
+from dagster_airbyte_proto.sync.state_server.pending_values import LimitExceeded, ValueLimits
 
 LIMITS_OF_STATE = ValueLimits(key_bytes=600, kept=100_000, kept_bytes=16 << 20)
 """What an enrichment may keep for a stream. The state goes into the announcement of each load. In it a key is a text
@@ -40,7 +40,7 @@ class MemoryValues:
             return self._values.get(key)
 
     def set(self, key: Key, value: bytes) -> None:
-        """Raises TooMuch, and BadCall for a value that is no text."""
+        """Raises LimitExceeded, and BadCall for a value that is no text."""
         try:
             value.decode()
         except UnicodeDecodeError:
@@ -89,9 +89,9 @@ class MemoryValues:
         self._bytes -= 0 if value is None else _memory(key, value)
         return value is not None
 
-    def _too_much(self, found: str) -> TooMuch:
+    def _too_much(self, found: str) -> LimitExceeded:
         self.refused = self.refused or f"{found}{self._remedy}"
-        return TooMuch(f"{found}{self._remedy}")
+        return LimitExceeded(f"{found}{self._remedy}")
 
 
 def values_of_state(values: Mapping[str, str]) -> Mapping[Key, bytes]:

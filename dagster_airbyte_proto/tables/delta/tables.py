@@ -135,7 +135,7 @@ class DeltaTables:
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing, stream = f"committing load {load_id} to table {self._sql_name(part.table)}", str(part.stream)
         check_mode(doing, self.abilities, part)
-        with self.translated_errors(doing, stream), inherited_tag(self.open_session()):
+        with self.translated_errors(doing, stream, commits=True), inherited_tag(self.open_session()):
             for _ in range(_ATTEMPTS):
                 snapshot = self.java().snapshot(self.location(part.table), load_id)
                 if known := self._already_committed(doing, snapshot, load_id, part):

@@ -106,7 +106,7 @@ class IcebergTables:
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing = f"committing load {load_id} to table {self._qualified(part.table)}"
         check_mode(doing, self.abilities, part)
-        with self._table_errors(doing, str(part.stream)), inherited_tag(self.open_session()):
+        with self._table_errors(doing, str(part.stream), commits=True), inherited_tag(self.open_session()):
             table = self._table(part.table)
             for _ in range(_ATTEMPTS):
                 if part.branch_position is not None:

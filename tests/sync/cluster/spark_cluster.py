@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from socket import socket
 from typing import IO
@@ -122,7 +122,8 @@ def _started(command: Sequence[str], environment: dict[str, str], log: IO[bytes]
             yield process.pid
         finally:
             for child in psutil.Process(process.pid).children(recursive=True):
-                child.kill()
+                with suppress(psutil.NoSuchProcess):  # It has just ended.
+                    child.kill()
             process.kill()
 
 

@@ -15,7 +15,7 @@ from dagster_airbyte_proto.sync.state_server.memory_values import (
     state_of_values,
     values_of_state,
 )
-from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, TooMuch, ValueLimits
+from dagster_airbyte_proto.sync.state_server.pending_values import LimitExceeded, PendingValues, ValueLimits
 from tests.sync.state_server.test_server import ASSET
 
 
@@ -47,10 +47,10 @@ def test_a_value_that_is_set_again_or_dropped_takes_no_more_room() -> None:
         for number in range(2):
             values.set((str(number),), b"x" * 60)
         values.set(("old",), b"2")
-        with pytest.raises(TooMuch, match="may keep 3 values and 400 bytes"):
+        with pytest.raises(LimitExceeded, match="may keep 3 values and 400 bytes"):
             values.set(("one more",), b"1")
         assert values.delete_all(("1",)) == 1
-        with pytest.raises(TooMuch):
+        with pytest.raises(LimitExceeded):
             values.set(("1",), b"x" * 300)
     assert values.now() == {("old",): b"2", ("0",): b"x" * 60}
     assert values.refused == "a stream may keep 3 values and 400 bytes"
@@ -60,7 +60,7 @@ def test_a_key_has_room_in_an_index_and_a_value_is_text() -> None:
     values = MemoryValues({}, LIMITS_OF_STATE)
     with pytest.raises(BadCall, match="no UTF-8"):
         values.set(("a",), b'"\xff"')
-    with pytest.raises(TooMuch, match="a key may have 600 bytes"):
+    with pytest.raises(LimitExceeded, match="a key may have 600 bytes"):
         values.set(("é" * 100,), b"1")
     longest = ('"' * 298,)
     values.set(longest, b"1")

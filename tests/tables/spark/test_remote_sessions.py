@@ -15,6 +15,7 @@ from dagster_airbyte_proto import Connection, SparkSessionResource, SparkTableIO
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import MergeMode
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync import engine as engine_module
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.push import push
 from dagster_airbyte_proto.tables.connect_client import check_same_server, url_with_token
@@ -98,8 +99,10 @@ def test_a_push_is_refused_before_its_connector_starts(
 
 
 def test_staging_with_credentials_that_come_to_the_server_alone_is_refused_before_a_connector_starts(
-    tmp_path: Path, started: Path, connection: Callable[[str], Connection]
+    tmp_path: Path, started: Path, connection: Callable[[str], Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Another test may have started a JVM in this process, which is refused first.
+    monkeypatch.setattr(engine_module, "check_one_kind", lambda *_, **__: None)
     header = {"spark.sql.catalog.lake.header.X-Iceberg-Access-Delegation": "vended-credentials"}
     keys = {"spark.sql.catalog.lake.s3.access-key-id": "ada", "spark.sql.catalog.lake.s3.secret-access-key": "horse"}
     settings = tmp_path / "vending.yaml"

@@ -30,10 +30,11 @@ def _row(number: int, day: Slice) -> dict[str, Any]:
 
 
 def _die_once(table: PushedTable, **request: Any) -> int:
-    """Pushes to a destination that dies; returns the number of rows that it acknowledged before."""
+    """Pushes to a destination that dies; returns the number of rows that it acknowledged before. Of those of a mode
+    without a key that were on their way nobody knows."""
     table.config |= {"dies_after": 7, "once": str(table.folder / "once")}
     report = table.contacts(**request)
-    assert (report.status, report.acknowledged < 20) == ("failed", True)
+    assert report.status in ("failed", "unknown") and report.acknowledged < 20
     return report.acknowledged
 
 

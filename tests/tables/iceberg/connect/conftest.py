@@ -6,7 +6,8 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import Bench, Row
-from tests.support.connect_server import Connect, ConnectServer, is_possible, running_server, sessions
+from tests.support.connect_server import Connect, ConnectServer, running_server, sessions
+from tests.support.needs import require_spark_connect
 
 
 @pytest.fixture(scope="session")
@@ -17,8 +18,7 @@ def connected_bench(connect: Connect, connect_server: ConnectServer) -> Bench:
 @pytest.fixture(scope="session")
 def rest_connected_bench(rest_catalog_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """On a server whose catalog is one of Iceberg's own REST server."""
-    if not is_possible():
-        pytest.skip("the client of Spark Connect is not installed (extra: connect)")
+    require_spark_connect()
     catalog = {"type": "rest", "uri": rest_catalog_uri}
     with (
         running_server(tmp_path_factory.mktemp("connect-rest"), catalog=catalog) as server,

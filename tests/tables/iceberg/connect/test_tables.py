@@ -7,14 +7,12 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import TableCare
 from dagster_airbyte_proto.tables.formats import rewinder_of
-from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
-from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from dagster_airbyte_proto.tables.iceberg.connect.delegation import check_credentials
 from tests.conformance.table_care import CaredForTableConformance
-from tests.conformance.table_rows import SCHEMA, Bench, table_name
+from tests.conformance.table_rows import SCHEMA, Bench
 from tests.conformance.table_slices import SlicedTableConformance
 from tests.conformance.table_witness import WitnessConformance
 from tests.conformance.table_writer import TableWriterConformance
-from tests.support.connect_server import Connect, ConnectServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("_functions_of_connect")]
 
@@ -52,14 +50,9 @@ class TestTablesOfARestCatalog(_RemoteTables):
         return rest_connected_bench
 
 
-def test_a_catalog_that_vends_credentials_to_its_server_alone_is_refused(
-    connect: Connect, connect_server: ConnectServer
-) -> None:
-    session, catalog = connect(), "spark.sql.catalog.lake"
-    session.conf.set(f"{catalog}.header.X-Iceberg-Access-Delegation", "vended-credentials")
-    tables = RemoteIcebergTables(session, SparkSettings(str(connect_server.warehouse)))
-    spec = TableSpec(table_name(), SCHEMA)
+def test_a_catalog_that_vends_credentials_to_its_server_alone_is_refused() -> None:
+    settings = {"spark.sql.catalog.lake.header.X-Iceberg-Access-Delegation": "vended-credentials"}
     with pytest.raises(ConfigError, match="come to the Connect server, and not to this process"):
-        tables.prepare(spec)
-    session.conf.set(f"{catalog}.s3.access-key-id", "ada")
-    assert tables.prepare(spec).name == spec.name
+        check_credentials("lake", settings.get)
+    settings["spark.sql.catalog.lake.s3.access-key-id"] = "ada"
+    check_credentials("lake", settings.get)
