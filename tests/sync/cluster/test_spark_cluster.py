@@ -275,7 +275,7 @@ def test_executors_install_a_package_once(place: Place, cluster: SparkCluster, k
     assert place.rows(f"select id from lake.{kind}.users order by id") == [[0], [1], [2]]
     installed = Path(cluster.settings["spark.executorEnv.AIRBYTE_PROTO_EXECUTOR_HOME"]).rglob("*source-acme*")
     assert [*installed]
-    assert not [*(place.folder / "home").rglob("*source-acme*")]
+    assert not [*(place.folder / "home" / "venvs").rglob("*source-acme*")]
 
 
 def test_doctor_finds_executors_well_and_says_what_they_lack(place: Place, cluster: SparkCluster) -> None:
