@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from dagster_airbyte_proto.checkpoints.states_version import states_version
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import ProgramLaunch, ReplayLaunch
 from dagster_airbyte_proto.loads.batch_folder import BatchFolder
@@ -92,5 +93,4 @@ class SyncContext(NamedTuple):
 
     def stored_version(self) -> int:
         """The version of the stored states; 0 before the first."""
-        newest = self.store.history(self.connection, limit=1)
-        return newest[0].version if newest else 0
+        return states_version(self.store, self.connection)

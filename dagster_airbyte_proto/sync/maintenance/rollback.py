@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
 from dagster_airbyte_proto.checkpoints.sql.states import no_versions
+from dagster_airbyte_proto.checkpoints.states_version import states_version
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, Lease, StateChange, StateStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.model import State, StreamId, TableName
@@ -131,12 +132,12 @@ def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Roll
     moving = [(each, each.past) for each in changed if each.past is not None]
     streams = {load.part.stream for each, _ in moving if not each.is_back for load in each.landed}
     changes = store.rollback(lease, version, who=who, landed=_memory(tables, streams, versions, version))
-    newest = changes or store.history(lease.connection, limit=1)
+    version_now = changes[0].version if changes else states_version(store, lease.connection)
     profiles = PastProfiles(store, lease, {each.name: each.load.entry if each.load else None for each, _ in moving})
     profiles.begin()
     done: list[RolledBackTable] = []
     try:
-        for rolled_back in _rewound(rewinder, moving, newest[0].version if newest else 0):
+        for rolled_back in _rewound(rewinder, moving, version_now):
             done.append(rolled_back)
     finally:
         profiles.end({each.table for each in done})

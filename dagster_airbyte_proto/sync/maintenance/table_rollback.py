@@ -10,6 +10,7 @@ Streams that are read whole have no states: their tables go back alone, under th
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
+from dagster_airbyte_proto.checkpoints.states_version import states_version
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
@@ -67,9 +68,9 @@ def roll_back_table(
         profiles = PastProfiles(
             engine.store, keeper.lease, {name: _load_at(engine.store, care.history(name), past, snapshot_id)}
         )
-        newest = engine.store.history(connection, limit=1)
+        version = states_version(engine.store, connection)
         profiles.begin()
-        has_moved = rewinder.rewind(name, snapshot_id, seen=past, version=newest[0].version if newest else 0)
+        has_moved = rewinder.rewind(name, snapshot_id, seen=past, version=version)
         profiles.end({name})
         return has_moved
 

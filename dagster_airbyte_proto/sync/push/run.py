@@ -13,6 +13,7 @@ from functools import partial
 
 import msgspec
 
+from dagster_airbyte_proto.checkpoints.states_version import states_version
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import Connection, PushOptions
 from dagster_airbyte_proto.connection.stream_names import streams_named
@@ -86,7 +87,7 @@ def _run_push(
         remove_dead_batches(connection)
         destination, refused = _checked_destination(engine, connection, log, streams)
         partition = request.partition_key or ""
-        version_before = None if request.only_plans else _stored_version(engine.store, connection.name)
+        version_before = None if request.only_plans else states_version(engine.store, connection.name)
         sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, partition)
         delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id)
         enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
@@ -142,12 +143,6 @@ def _check_no_sync(store: StateStore, name: str) -> None:
             "a sync has this name, and the states of its streams are stored under it",
             remedy=f"Give one of them another `name`, or forget the sync: airbyte-proto state reset {name}.",
         )
-
-
-def _stored_version(store: StateStore, name: str) -> int:
-    """The version of the stored states; 0 before the first."""
-    newest = store.history(name, limit=1)
-    return newest[0].version if newest else 0
 
 
 def _begun(store: StateStore, lease: Lease, streams: Collection[StreamId], partition: str) -> int:
