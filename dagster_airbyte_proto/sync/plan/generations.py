@@ -9,18 +9,22 @@ A run continues a generation if all of these hold:
 
 The run need not have the run id of the first attempt: after a `kill -9` nobody retries with that id. A run that reads
 the stream in another way ends the generation. So does a state that is reset, set or rolled back by hand.
+
+A generation may be hours of reading. So only a table whose log was read ends it: where that fails, the stream fails
+alone, and the generation waits for the next run.
 """
 
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import OpenGeneration
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.loads.table import BRANCH_PREFIX
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
 from dagster_airbyte_proto.schema.columns import Columns
@@ -49,25 +53,42 @@ def fingerprints(
     }
 
 
+class ContinuedGenerations(NamedTuple):
+    """The generations that a run continues, by stream, and the errors of the streams whose table cannot be read: of
+    their generations nobody knows."""
+
+    by_stream: Mapping[StreamId, OpenGeneration]
+    unreadable: Mapping[StreamId, TableError]
+
+
 def continued_generations(
     open_generations: Iterable[OpenGeneration],
     fingerprints: Mapping[StreamId, str],
     states: Iterable[State],
     tables: Callable[[], TableWriter],
-) -> dict[StreamId, OpenGeneration]:
-    """The generations that this run continues, by stream. `states` are those that the connector gets in any case.
+) -> ContinuedGenerations:
+    """The generations that this run continues. `states` are those that the connector gets in any case.
 
     Opening the tables may start a Spark session, so `tables` is called only if some generation matches otherwise.
     """
     if any(state.scope is not StateScope.STREAM for state in states):
-        return {}  # A connector gets either stream states or one shared state, and a generation has a stream state.
+        # A connector gets either stream states or one shared state, and a generation has a stream state.
+        return ContinuedGenerations({}, {})
     oldest = datetime.fromtimestamp(time.time(), UTC) - _MAX_AGE
     matching = [
         each
         for each in open_generations
         if each.state is not None and each.changed_at > oldest and fingerprints.get(each.stream) == each.fingerprint
     ]
-    return {each.stream: each for each in matching if _branch_is_intact(tables(), each)}
+    intact: dict[StreamId, OpenGeneration] = {}
+    unreadable: dict[StreamId, TableError] = {}
+    for each in matching:
+        try:
+            if _branch_is_intact(tables(), each):
+                intact[each.stream] = each
+        except (TableError, CommitUnknown) as error:
+            unreadable[each.stream] = _unreadable_error(each, error)
+    return ContinuedGenerations(intact, unreadable)
 
 
 def assign_generations(
@@ -88,13 +109,16 @@ def assign_generations(
 
 
 def _branch_is_intact(tables: TableWriter, generation: OpenGeneration) -> bool:
-    """True if the generation's branch ends with the load that its state covers."""
+    """True if the generation's branch ends with the load that its state covers. Raises TableError if nobody knows."""
     if not isinstance(tables, SupportsBranches):
         return False
-    try:
-        return tables.branches(generation.table).get(generation.branch) == generation.load_id
-    except TableError:
-        return False
+    return tables.branches(generation.table).get(generation.branch) == generation.load_id
+
+
+def _unreadable_error(generation: OpenGeneration, error: TableError | CommitUnknown) -> TableError:
+    kept = "The rows that an interrupted full refresh has landed are kept: sync again once the table can be read."
+    remedy = f"{error.remedy}\n{kept}" if error.remedy else kept
+    return TableError(error.doing, error.found, remedy=remedy, stream=str(generation.stream))
 
 
 def _fingerprint(planned: PlannedStream, columns: Columns, config_digest: str, connectors: str) -> str:

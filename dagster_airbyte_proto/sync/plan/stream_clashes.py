@@ -9,7 +9,7 @@ A stream that shares a state with one of them fails too: the state would move on
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from dagster_airbyte_proto.connection import OTHERS, Connection
 from dagster_airbyte_proto.connection.stream_names import streams_named, unmistakable_name
@@ -42,17 +42,18 @@ def streams_held_back(
     protocol: SourceProtocol,
     shared: Sequence[State],
     planned: Sequence[PlannedStream],
-    clashing: Mapping[StreamId, ConfigError],
+    refused: Container[StreamId],
 ) -> dict[StreamId, ConfigError]:
-    """Returns the streams that share one of these states with a clashing one, each with its error."""
+    """Returns the streams that share one of these states with a refused one, each with its error."""
     incremental = [each for each in planned if each.read is ReadMode.INCREMENTAL]
     group = {each.id for each in streams_sharing(protocol, shared, incremental, incremental)} if shared else set()
-    missing = sorted(map(str, group & clashing.keys()))
+    missing = sorted(str(stream) for stream in group if stream in refused)
     if not missing:
         return {}
     found = f"it shares a state with {', '.join(missing)}, which cannot be synced"
-    remedy = "Make those streams differ first; their own errors say how."
-    return {stream: ConfigError(_DOING, found, remedy=remedy, stream=str(stream)) for stream in group - clashing.keys()}
+    remedy = "Their own errors say what to do first."
+    held_back = (stream for stream in group if stream not in refused)
+    return {stream: ConfigError(_DOING, found, remedy=remedy, stream=str(stream)) for stream in held_back}
 
 
 def _duplicates(catalog: Catalog) -> Iterator[tuple[StreamId, ConfigError]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import OpenGeneration
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import Catalog, PlannedStream, State, StateScope, StreamId
 from dagster_airbyte_proto.points import reach
@@ -44,7 +44,7 @@ class RefusedStream(NamedTuple):
     """A stream that fails before the connector reads, alone."""
 
     planned: PlannedStream
-    error: ConfigError
+    error: ConfigError | TableError
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,10 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     prints = fingerprints(source.connection, chosen, columns, source.config.digest)
     states = () if request.starts_over else states_to_resume(chosen, stored)
     open_generations = context.store.open_generations(context.connection)
-    continued = continued_generations(open_generations, prints, states, lambda: context.engine.tables)
+    continued, unreadable = continued_generations(open_generations, prints, states, lambda: context.engine.tables)
+    if unreadable:
+        chosen, more = _without_faulty(context, chosen, unreadable, stored)
+        refused, columns = (*refused, *more), {each.id: columns[each.id] for each in chosen}
     streams, sync_id = _begin_run(context, chosen, continued)
     context.committer.drop_dead_generations()
     states = (*states, *(each.state for each in continued.values() if each.state is not None))
@@ -149,14 +152,25 @@ def _without_refused(
     context: SyncContext, catalog: Catalog, chosen: tuple[PlannedStream, ...], stored: Sequence[State]
 ) -> tuple[tuple[PlannedStream, ...], Sequence[RefusedStream]]:
     """Sets the streams aside that clash with another one, that cannot go on from their states, or that the destination
-    of a relay does not take. Raises the first one's error if no stream is left."""
+    of a relay does not take, as `_without_faulty` does."""
     errors = clashing_streams(context.source.connection, catalog, chosen)
     if not context.request.starts_over:
         errors |= streams_without_place(context.connection, chosen, stored, context.profiles.cursors)
     if context.destination is not None:
         errors |= streams_refused_by_destination(context.destination, chosen)
+    return _without_faulty(context, chosen, errors, stored)
+
+
+def _without_faulty(
+    context: SyncContext,
+    chosen: tuple[PlannedStream, ...],
+    faults: Mapping[StreamId, ConfigError | TableError],
+    stored: Sequence[State],
+) -> tuple[tuple[PlannedStream, ...], Sequence[RefusedStream]]:
+    """Sets the streams aside that have a fault, and those that share a state with one. Raises the first one's error if
+    no stream is left."""
     shared = [state for state in stored if state.scope is not StateScope.STREAM]
-    errors |= streams_held_back(context.protocol, shared, chosen, errors)
+    errors = {**faults, **streams_held_back(context.protocol, shared, chosen, faults)}
     refused = [RefusedStream(planned, errors[planned.id]) for planned in chosen if planned.id in errors]
     if len(refused) == len(chosen):
         raise refused[0].error

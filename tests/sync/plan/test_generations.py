@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import StateUnavailable
+from dagster_airbyte_proto.errors import StateUnavailable, TableError
 from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.plan.generations import fingerprints
@@ -143,6 +143,26 @@ def test_what_is_no_longer_of_one_piece_is_begun_anew(change: str, shop: OpenSho
     report = place.sync_of(scenario)
     assert (told(report).emitted, told(report).generation) == (60, 3)
     assert (place.column("users"), generation(place)) == (list(range(60)), {3})
+    expect_over(place)
+
+
+def test_a_table_that_cannot_be_read_ends_no_generation(shop: OpenShop) -> None:
+    place = interrupted(shop)
+    newest = sorted(place.tables.folder(TableName("shop", "users"), "log").glob("*.json"))[-1]
+    aside = newest.rename(place.home / "entry.json")
+    newest.mkdir()  # Whoever reads it gets an error, as from a disk or a store that fails for a moment.
+    scenario = users(60)
+    with pytest.raises(TableError, match="Is a directory") as failed:
+        place.sync_of(scenario)
+    assert (failed.value.stream, "are kept" in failed.value.remedy) == ("users", True)
+    scenario["streams"]["orders"] = {"records": 5}
+    report = place.sync_of(scenario)
+    assert (told(report).status, report.streams["orders"].status) == (SyncStatus.FAILED, SyncStatus.COMPLETE)
+    assert "are kept" in str(told(report).error)
+    newest.rmdir()
+    aside.rename(newest)
+    report = place.sync_of(users(60))
+    assert (told(report).emitted, told(report).generation, place.column("users")) == (25, 2, list(range(60)))
     expect_over(place)
 
 
