@@ -8,9 +8,11 @@ from uuid import uuid4
 _HAS_NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
 
 
-def write_atomically(path: Path, content: bytes, *, overwrite: bool = True) -> None:
-    """Writes the file, and creates the folders above it. Unless `overwrite`, raises FileExistsError if it exists."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write_atomically(path: Path, content: bytes, *, overwrite: bool = True, makes_folders: bool = True) -> None:
+    """Writes the file. Unless `overwrite`, raises FileExistsError if it exists, and unless it `makes_folders`,
+    FileNotFoundError if its folder does not, which may go until the file has its name."""
+    if makes_folders:
+        path.parent.mkdir(parents=True, exist_ok=True)
     # tempfile is no use here: only the owner may read its files, and catalogs are built into images that others run.
     unfinished = path.with_name(f".{path.name}.{uuid4().hex}")
     try:

@@ -49,6 +49,7 @@ class LogSnapshot(NamedTuple):
 
     `live` are the entries whose files readers see, `branches` those of each branch. `loads` are all loads that ever
     landed. `known_columns` are all columns that the table had or that were proposed, by the numbers of their entries.
+    `entry_id` tells the file of the entry from another one of its name: while it stands, so do the entries before it.
     """
 
     number: int
@@ -60,6 +61,7 @@ class LogSnapshot(NamedTuple):
     branches: Mapping[str, tuple[NumberedEntry, ...]]
     known_columns: Mapping[int, IcebergSchema]
     table_id: str = ""
+    entry_id: tuple[int, int] | None = None
 
     def newest_load(self, connection: str) -> str | None:
         """Returns the last load of a connection that readers see; None if there is none."""

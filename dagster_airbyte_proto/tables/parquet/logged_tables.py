@@ -4,7 +4,8 @@
   link fails when the number is taken: a compare-and-set between any number of processes. A kill at any moment leaves
   the log whole.
 - A commit goes in at the number after the last entry that it has read, or not at all. So it has seen the whole log
-  that it commits onto.
+  that it commits onto. Before and after its link it looks whether the last of these entries still stands: a table that
+  somebody dropped meanwhile does not come back with one load in it.
 - Loads on a branch are entries of the same log, so one number fences them all. The entry that publishes a branch makes
   the branch's files the table's only ones. Where a branch has columns of its own, an earlier entry proposes these, and
   publishing makes them the table's.
@@ -64,20 +65,13 @@ class _Preparation(NamedTuple):
     schema_id: int | None = None
 
 
-class _ReadLog(NamedTuple):
-    """A table as its log was read, and the file of its last entry: while that stands, so do the entries before it."""
-
-    snapshot: LogSnapshot
-    last_entry: tuple[int, int] | None
-
-
 class LoggedTables:
     """The tables under one folder. Processes may share the folder, and threads one object. Errors have `sql_name`."""
 
     def __init__(self, root: Path, sql_name: Callable[[TableName], str] = str) -> None:
         self._root = root.absolute()
         self._sql_name = sql_name
-        self._read_before: dict[TableName, _ReadLog] = {}
+        self._read_before: dict[TableName, LogSnapshot] = {}
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         doing, wanted = (
@@ -186,15 +180,17 @@ class LoggedTables:
 
     def _read_snapshot(self, name: TableName) -> LogSnapshot:
         """Reads the table as of now. Entries never change, so only new ones are read."""
-        snapshot, last_entry = self._read_before.get(name, _ReadLog(NO_TABLE, None))
-        if snapshot.number and _file_id(self._entry_path(name, snapshot.number)) != last_entry:
-            # The table was dropped since, or set back: another one may stand in its place.
+        snapshot = self._read_before.get(name, NO_TABLE)
+        if not self._stands(name, snapshot):
             snapshot = NO_TABLE
         while (entry_id := _file_id(path := self._entry_path(name, snapshot.number + 1))) is not None:
-            snapshot = snapshot.with_entry(snapshot.number + 1, _decoded(path))
-            last_entry = entry_id
-        self._read_before[name] = _ReadLog(snapshot, last_entry)
+            snapshot = snapshot.with_entry(snapshot.number + 1, _decoded(path))._replace(entry_id=entry_id)
+        self._read_before[name] = snapshot
         return snapshot
+
+    def _stands(self, name: TableName, snapshot: LogSnapshot) -> bool:
+        """False if the table was dropped since its log was read, or set back: another one may stand in its place."""
+        return not snapshot.number or _file_id(self._entry_path(name, snapshot.number)) == snapshot.entry_id
 
     def _entry_path(self, name: TableName, number: int) -> Path:
         return self.folder(name, "log", f"{number:08}.json")
@@ -211,11 +207,18 @@ class LoggedTables:
             raise
 
     def _append(self, name: TableName, snapshot: LogSnapshot, entry: LogEntry) -> bool:
-        """Appends `entry` right after `snapshot`. Returns False when another writer took that number."""
+        """Appends `entry` right after `snapshot`. Returns False if another writer took that number, or the log that was
+        read does not stand any more."""
         path = self._entry_path(name, snapshot.number + 1)
+        if not self._stands(name, snapshot):
+            return False
         try:
-            write_atomically(path, msgspec.json.encode(entry), overwrite=False)
-        except FileExistsError:
+            # The folder of a table that was dropped is not made again: it would be a table with nothing but this entry.
+            write_atomically(path, msgspec.json.encode(entry), overwrite=False, makes_folders=not snapshot.number)
+        except (FileExistsError, FileNotFoundError):
+            return False
+        if not self._stands(name, snapshot):
+            path.unlink(missing_ok=True)  # It was dropped while this entry was linked, which belongs to no log now.
             return False
         sync_folder(path.parent)
         return True

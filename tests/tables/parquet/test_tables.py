@@ -1,4 +1,5 @@
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -148,6 +149,40 @@ def test_a_failure_to_show_a_load_leaves_it_to_recovery(tables: ParquetTables, t
     assert rows(target) == []
     assert tables.commit("l1", load).was_there
     assert names(rows(target)) == [(1, "a")]
+
+
+@pytest.mark.parametrize("moment", ["commit", "link"])
+@pytest.mark.parametrize("done", ["dropped", "made again"])
+def test_a_table_that_is_dropped_while_a_load_commits_does_not_come_back(
+    tables: ParquetTables, target: TableTarget, moment: str, done: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = msgspec.structs.replace(part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]), table_id=target.table_id)
+    warehouse, link = Path(target.location).parents[1], Path.hardlink_to
+
+    def drop() -> None:
+        points.arm(None)
+        monkeypatch.setattr(Path, "hardlink_to", link)
+        shutil.rmtree(target.location)
+        if done == "made again":
+            ParquetTables(warehouse).prepare(TableSpec(USERS, SCHEMA))
+
+    def drop_and_link(path: Path, unfinished: Path) -> None:
+        content = unfinished.read_bytes()
+        drop()
+        # As if somebody removed the files one after the other, and this one not yet.
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(content)
+        path.hardlink_to(unfinished)
+
+    if moment == "commit":
+        points.arm(lambda point: drop() if point == "table.committing" else None)
+    else:
+        monkeypatch.setattr(Path, "hardlink_to", drop_and_link)
+    refusal = "there is no table" if done == "dropped" else "another table has its name now"
+    with pytest.raises(TableError, match=refusal):
+        tables.commit("l1", load)
+    entries = [path.name for path in Path(target.location).glob("log/*.json")]
+    assert entries == ([] if done == "dropped" else ["00000001.json"])
 
 
 def test_partitions_are_refused(tables: ParquetTables) -> None:
