@@ -144,10 +144,10 @@ class DeltaTables:
                 check_table_id(doing, snapshot.metadata.id, part)
                 check_delta_partitioning(doing, snapshot.metadata, part)
                 try:
-                    return self._land(snapshot, load_id, part)
+                    return self._land(doing, snapshot, load_id, part)
                 except CALL_ERRORS as error:
                     if failure_of(error) in NO_OUTCOME:
-                        raise
+                        raise CommitUnknown(doing, first_line(error), stream=stream) from error
                     # Some errors come after the effect, as those of Delta's hooks do: what the log says counts.
                     with outcome_unknown(doing, stream):
                         now = self.java().snapshot(self.location(part.table), load_id)
@@ -249,35 +249,28 @@ class DeltaTables:
         version = self.java().load_version(snapshot, load_id)
         return CommittedRows(part.stream, str(version), was_there=True, table_rows=self.rows(part.table, snapshot))
 
-    def _land(self, snapshot: DeltaSnapshot, load_id: str, part: StagedRows) -> CommittedRows:
-        """Tries to commit once. Raises one of CALL_ERRORS, a conflict among them."""
-        before = self.rows(part.table, snapshot)
-        files = effective_files(part, holds_rows=before > 0)
-        key_ids(snapshot.metadata.columns, part.keys)
-        removal = (
-            self.java().removal(snapshot, slice_predicate(snapshot, part)) if part.write in REPLACING else Removal()
-        )
-        user_metadata = {LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}
-        user_metadata |= {f"airbyte-proto.{key}": value for key, value in self._labels.items()}
-        user_metadata |= {CONNECTION: part.connection} if part.connection else {}
-        if part.high_water_mark is not None and (
-            mark := high_water_mark_after(part, self._logged_freshness(part.table, snapshot))
-        ):
-            user_metadata[HIGH_WATER_MARK] = msgspec.json.encode(mark).decode()
-        places = files_to_add(snapshot.metadata, part, files)
-        if not can_add_by_reference(snapshot.metadata, files):
+    def _land(self, doing: str, snapshot: DeltaSnapshot, load_id: str, part: StagedRows) -> CommittedRows:
+        """Tries to commit once. From the commit point on it raises one of CALL_ERRORS, a conflict among them."""
+        replaces, location = part.write in REPLACING, self.location(part.table)
+        with self.translated_errors(doing, str(part.stream), commits=True):
+            before = self.rows(part.table, snapshot)
+            files = effective_files(part, holds_rows=before > 0)
+            key_ids(snapshot.metadata.columns, part.keys)
+            removal = self.java().removal(snapshot, slice_predicate(snapshot, part)) if replaces else Removal()
+            user_metadata = self._user_metadata(snapshot, load_id, part)
+            places = files_to_add(snapshot.metadata, part, files)
+            is_by_reference = can_add_by_reference(snapshot.metadata, files)
+            added = list(add_actions_of(places, files, location)) if is_by_reference else []
+            totals = None if replaces or not is_by_reference else totals_after(self.java().totals(snapshot), part)
+        points.reach("table.committing")
+        if not is_by_reference:
             staged = StagedPart(part, files, snapshot.metadata.columns, snapshot.metadata.slice_column)
             labels = CommitLabels(load_id, snapshot.version + 1, {**user_metadata, _ATTEMPT: uuid4().hex})
             return self._land_by_job(staged, labels, removal)
         rows = before - removal.rows + sum(net_rows(file) for file in files)
         user_metadata[TABLE_ROWS] = str(rows)
-        location = self.location(part.table)
-        actions = [txn_action(load_id, snapshot.version + 1), *add_actions_of(places, files, location)]
-        points.reach("table.committing")
-        totals = None if part.write in REPLACING else totals_after(self.java().totals(snapshot), part)
-        version = self.java().write(
-            snapshot, actions, removal, replaces=part.write in REPLACING, user_metadata=user_metadata
-        )
+        actions = [txn_action(load_id, snapshot.version + 1), *added]
+        version = self.java().write(snapshot, actions, removal, replaces=replaces, user_metadata=user_metadata)
         points.reach("table.committed")
         if version != snapshot.version + 1:  # another commit came in between, so our count of all rows does not hold
             return CommittedRows(part.stream, str(version), False, deleted=removal.rows)
@@ -285,7 +278,6 @@ class DeltaTables:
 
     def _land_by_job(self, staged: StagedPart, labels: CommitLabels, removal: Removal) -> CommittedRows:
         part, load_id, location = staged.part, labels.load_id, self.location(staged.part.table)
-        points.reach("table.committing")
         with only_writer(location):
             run_write_job(self.open_session(), location, staged, labels)
         points.reach("table.committed")
@@ -301,6 +293,16 @@ class DeltaTables:
         deleted = 0 if was_there else removal.rows
         totals = self.java().totals(now)
         return CommittedRows(part.stream, str(version), was_there, deleted, self.rows(part.table, now), totals)
+
+    def _user_metadata(self, snapshot: DeltaSnapshot, load_id: str, part: StagedRows) -> dict[str, str]:
+        found = {LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}
+        found |= {f"airbyte-proto.{key}": value for key, value in self._labels.items()}
+        found |= {CONNECTION: part.connection} if part.connection else {}
+        if part.high_water_mark is not None and (
+            mark := high_water_mark_after(part, self._logged_freshness(part.table, snapshot))
+        ):
+            found[HIGH_WATER_MARK] = msgspec.json.encode(mark).decode()
+        return found
 
     def rows(self, name: TableName, snapshot: DeltaSnapshot) -> int:
         """Returns the number of rows: as our last commit or the files' statistics say, else counted by a Spark job."""
@@ -378,13 +380,14 @@ class DeltaTables:
     def translated_errors(self, doing: str, stream: str | None = None, *, commits: bool = False) -> Iterator[None]:
         """Raises exceptions from the JVM, and those of the log's files, as TableError with a message of one line.
 
-        Where a call `commits`, an error that leaves its outcome unknown is CommitUnknown.
+        Where a call `commits`, a JVM that no longer answers leaves its outcome unknown: CommitUnknown. A file that this
+        process cannot read is a refusal, as it reads them before the commit point.
         """
         try:
             yield
         except CALL_ERRORS as error:
             failure, found = failure_of(error), first_line(error)
-            if failure in NO_OUTCOME and commits:
+            if failure in NO_OUTCOME and commits and not isinstance(error, OSError):
                 raise CommitUnknown(doing, found, stream=stream) from error
             if failure is Failure.MISSING_FILE:
                 remedy = "Was something deleted from the warehouse by hand?"

@@ -7,12 +7,10 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 import pytest
-from pyarrow import fs
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.errors import CommitUnknown, SchemaRefused, TableError
+from dagster_airbyte_proto.errors import SchemaRefused, TableError
 from dagster_airbyte_proto.loads.load import BranchPosition, FileContent, StagedRows
-from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import PartitionField, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
@@ -25,7 +23,6 @@ from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from tests.conformance.table_branches import NewColumnsConformance
 from tests.conformance.table_care import CaredForTableConformance
 from tests.conformance.table_rows import (
@@ -319,40 +316,6 @@ def test_loads_that_a_restore_has_undone_are_no_witnesses(spark: SparkSession, d
     assert (found := delta.witness(target.name, "shop")) and found.newest_load == "l2"
     spark.sql(f"restore table {target.qualified} to version as of 0")
     assert delta.witness(target.name, "shop") == (target.table_id, None, True)
-
-
-class _FailingFiles(Storage):
-    """Storage that opens no file."""
-
-    def at(self, location: str) -> tuple[fs.FileSystem, str]:
-        filesystem, path = super().at(location)
-        return with_faults(filesystem, CallFaults({("open_input_stream", "*"): CallFault.BEFORE})), path
-
-
-def test_a_log_whose_files_cannot_be_read_is_an_error_of_that_table_and_no_unknown_commit(
-    spark: SparkSession, delta_settings: SparkSettings
-) -> None:
-    tables = DeltaTables(spark, delta_settings)
-    target = tables.prepare(TableSpec(table_name(), SCHEMA))
-    tables.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
-    tables.storage = _FailingFiles()
-    for read in (lambda: tables.witness(target.name, "shop"), lambda: tables.freshness(target.name)):
-        with pytest.raises(TableError, match="open_input_stream"):
-            read()
-
-
-def test_a_table_that_forgets_loads_does_not_say_that_one_has_not_landed(
-    spark: SparkSession, delta: DeltaTables
-) -> None:
-    target = delta.prepare(TableSpec(table_name(), SCHEMA))
-    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
-    delta.commit("l1", load)
-    assert delta.find_load("another", load) is None
-    forgets = "'delta.setTransactionRetentionDuration' = 'interval 1 hours'"
-    query(spark, f"alter table {target.qualified} set tblproperties ({forgets})")
-    assert delta.find_load("l1", load) is not None
-    with pytest.raises(CommitUnknown, match="forgets loads after interval 1 hours"):
-        delta.find_load("another", load)
 
 
 class _OvertakenSession:
