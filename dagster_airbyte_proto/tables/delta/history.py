@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from dagster_airbyte_proto.loads.load import HighWaterMark
@@ -118,13 +121,33 @@ class _CommitInfo(msgspec.Struct, frozen=True, rename="camel"):
     read_version: int | None = None
 
 
+class _Transaction(msgspec.Struct, frozen=True, rename="camel"):
+    app_id: str
+    version: int
+
+
 class _Action(msgspec.Struct, frozen=True, rename="camel"):
     add: LoggedFile | None = None
     remove: LoggedFile | None = None
     commit_info: _CommitInfo | None = None
+    txn: _Transaction | None = None
+
+
+class _LastCheckpoint(msgspec.Struct, frozen=True, rename="camel"):
+    """Delta's note of the newest checkpoint."""
+
+    version: int
+    parts: int | None = None
+    v2_checkpoint: Mapping[str, Any] | None = None
+
+    @property
+    def is_one_file(self) -> bool:
+        """False for a checkpoint in parts, or of the second kind, whose name has a UUID."""
+        return self.parts is None and self.v2_checkpoint is None
 
 
 _ACTION = msgspec.json.Decoder(_Action)
+_LAST_CHECKPOINT = msgspec.json.Decoder(_LastCheckpoint)
 _NEWEST = msgspec.json.Decoder(HighWaterMark)
 
 
@@ -224,6 +247,48 @@ def newest_load(log: tuple[fs.FileSystem, str], version: int, connection: str) -
             break
         version = before
     return NewestLoad(None, is_whole=False)
+
+
+class LoadLookup(NamedTuple):
+    """The answer of a log about a load: the version in its `txn` action, None if it lacks the load."""
+
+    version: int | None
+
+
+def look_up_load(log: tuple[fs.FileSystem, str], version: int, load_id: str) -> LoadLookup | None:
+    """Looks for a load in a log up to a version: in the newest checkpoint and the commits after it, as a rule ten at
+    the most. Returns None where these files do not say it, or cannot be read: nothing is known then."""
+    files, folder = log
+    try:
+        checkpoint = _last_checkpoint(files, folder)
+        if not checkpoint.is_one_file:
+            return None
+        found = None
+        if checkpoint.version >= 0:
+            found = _load_in_checkpoint(files, f"{folder}/{checkpoint.version:020}.checkpoint.parquet", load_id)
+        for each in range(checkpoint.version + 1, version + 1):
+            with files.open_input_stream(f"{folder}/{each:020}.json") as stream:
+                actions = (_ACTION.decode(line).txn for line in stream.read().splitlines() if b'"txn"' in line)
+                found = next((action.version for action in actions if action and action.app_id == load_id), found)
+    except (OSError, KeyError, pa.ArrowException, msgspec.MsgspecError):
+        return None
+    return LoadLookup(found)
+
+
+def _last_checkpoint(files: fs.FileSystem, folder: str) -> _LastCheckpoint:
+    """Returns the note of the newest checkpoint; one of a version -1 where there is none."""
+    try:
+        with files.open_input_stream(f"{folder}/_last_checkpoint") as stream:
+            return _LAST_CHECKPOINT.decode(stream.read())
+    except FileNotFoundError:
+        return _LastCheckpoint(-1)
+
+
+def _load_in_checkpoint(files: fs.FileSystem, path: str, load_id: str) -> int | None:
+    with files.open_input_file(path) as opened:
+        loads = pq.ParquetFile(opened).read(columns=["txn"]).column("txn")
+    versions = pc.struct_field(loads, "version").filter(pc.equal(pc.struct_field(loads, "appId"), load_id))
+    return int(versions[-1].as_py()) if len(versions) else None
 
 
 def logged_freshness(log: tuple[fs.FileSystem, str], version: int) -> Freshness:

@@ -3,8 +3,9 @@
 These classes are not Delta's public interface, which cannot add a file that is written already. They are those of the
 version that `tables/spark/session.py` pins. py4j gives every Python thread a thread of its own in the JVM.
 
-Delta keeps a checksum file beside each commit, with totals, the last hundred loads (`txn`) and, while they are few, all
-files of the table. What is not in there has to be read from the log by Spark jobs, which take up to a second.
+Delta keeps a checksum file beside each commit, with totals and, while they are few, all loads (`txn`, up to a hundred)
+and all files of the table (up to fifty). Other loads are looked up in the files of the log. What else is not in there
+has to be read from the log by Spark jobs, which take up to a second.
 """
 
 import json
@@ -17,8 +18,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.loads.load import TableTotals
+from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.tables.delta.actions import TableMetadata, read_metadata, with_data_change
-from dagster_airbyte_proto.tables.delta.history import OLDEST_KEPT, TABLE_ROWS, parse_add_action
+from dagster_airbyte_proto.tables.delta.history import OLDEST_KEPT, TABLE_ROWS, look_up_load, parse_add_action
 from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items, use_session
@@ -81,7 +83,7 @@ class JavaDelta:
         if version < 0:
             return DeltaSnapshot(transaction, version, "", TableMetadata())
         action = str(transaction.metadata().json())
-        landed = None if load_id is None else _read_load_version(transaction, load_id)
+        landed = None if load_id is None else _read_load_version(transaction, location, load_id)
         return DeltaSnapshot(transaction, version, action, read_metadata(action), landed)
 
     def removal(self, snapshot: DeltaSnapshot, predicate: str | None) -> Removal:
@@ -257,20 +259,24 @@ def set_user_metadata(session: SparkSession, user_metadata: Mapping[str, str]) -
     session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(dict(user_metadata)))
 
 
-def _read_load_version(transaction: Any, load_id: str) -> int | None:
+def _read_load_version(transaction: Any, location: str, load_id: str) -> int | None:
     """Returns the version in a load's `txn` action. From then on the transaction fails if the load lands meanwhile.
 
-    `txnVersion` would read the whole log by a Spark job (0.3 s). The checksum file has the last hundred loads;
-    `txnVersion` is called only where it has none.
+    `txnVersion` would read the whole log by a Spark job (0.3 s). It is called only where neither the checksum file nor
+    the files of the log say it.
     """
     known = transaction.snapshot().checksumOpt()
     loads = known.get().setTransactions() if known.isDefined() else known
-    if not loads.isDefined():
+    if loads.isDefined():
+        transaction.readTxn().addOne(load_id)
+        found = {app_id: int(version) for app_id, version in _TRANSACTION.findall(str(loads.get().mkString("\n")))}
+        return found.get(load_id)
+    logged = look_up_load(LOCAL.at(f"{location}/_delta_log"), int(transaction.readVersion()), load_id)
+    if logged is None:
         version = int(transaction.txnVersion(load_id))
         return None if version < 0 else version
     transaction.readTxn().addOne(load_id)
-    found = {app_id: int(version) for app_id, version in _TRANSACTION.findall(str(loads.get().mkString("\n")))}
-    return found.get(load_id)
+    return logged.version
 
 
 def _known_files(transaction: Any) -> Any | None:

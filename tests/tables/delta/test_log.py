@@ -56,6 +56,26 @@ def test_a_staged_file_that_is_gone_is_no_unknown_commit(delta: DeltaTables) -> 
         delta.commit("l1", load)
 
 
+def test_a_table_of_many_loads_is_committed_to_without_a_job_that_reads_its_log(
+    spark: SparkSession, delta: DeltaTables
+) -> None:
+    target = delta.prepare(TableSpec(table_name(), SCHEMA))
+    loads = {f"l{i}": part(target, WriteMode.APPEND, [{"id": i, "name": "a"}]) for i in range(4)}
+    most = "spark.databricks.delta.setTransactionsInCrc.maxAllowed"
+    spark.conf.set(most, "1")  # The default is 100.
+    try:
+        for load_id, load in loads.items():
+            spark.sparkContext.setLocalProperty("spark.jobGroup.id", load_id)
+            assert not delta.commit(load_id, load).was_there
+            assert [delta.commit(each, loads[each]).was_there for each in ("l0", load_id)] == [True, True]
+            assert delta.find_load("another", load) is None
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # it takes one away
+        spark.conf.unset(most)
+    jobs = spark.sparkContext.statusTracker()
+    assert [jobs.getJobIdsForGroup(load_id) for load_id in loads] == [[]] * len(loads)
+
+
 def test_a_table_that_forgets_loads_does_not_say_that_one_has_not_landed(
     spark: SparkSession, delta: DeltaTables
 ) -> None:

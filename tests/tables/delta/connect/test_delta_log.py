@@ -11,6 +11,7 @@ from pyarrow.fs import LocalFileSystem
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.tables.delta.connect.delta_log import DeltaLog, read_log
+from dagster_airbyte_proto.tables.delta.history import LoadLookup, look_up_load
 
 _FILES = LocalFileSystem()
 _COLUMNS = '{"type": "struct", "fields": []}'
@@ -87,3 +88,29 @@ def test_a_log_with_a_gap_is_an_error(tmp_path: Path) -> None:
     _write(tmp_path, 2)
     with pytest.raises(TableError, match=r"versions of .* are missing"):
         read_log(_FILES, str(tmp_path))
+
+
+def _logged(folder: Path, version: int, load_id: str) -> LoadLookup | None:
+    return look_up_load((_FILES, str(folder)), version, load_id)
+
+
+def test_a_load_is_looked_up_in_the_newest_checkpoint_and_the_commits_after_it(tmp_path: Path) -> None:
+    _write(tmp_path, 0, {"metaData": _metadata("m")})
+    _write(tmp_path, 1, _txn("l1", 1))
+    assert [_logged(tmp_path, 1, each) for each in ("l1", "l2")] == [LoadLookup(1), LoadLookup(None)]
+    _checkpoint(tmp_path, f"{9:020}.checkpoint.parquet", {"metaData": _metadata("m")}, _txn("l1", 1), _txn("l2", 8))
+    (tmp_path / "_last_checkpoint").write_text('{"version": 9, "size": 3, "checksum": "0"}')
+    _write(tmp_path, 10, _txn("l3", 10))
+    _write(tmp_path, 11, _txn("l4", 11))
+    found = [_logged(tmp_path, 10, each) for each in ("l1", "l2", "l3", "l4")]
+    assert found == [LoadLookup(1), LoadLookup(8), LoadLookup(10), LoadLookup(None)]
+
+
+@pytest.mark.parametrize(
+    "note", ['{"version": 9, "parts": 2}', '{"version": 9, "v2Checkpoint": {"path": "x"}}', "{", "{}"]
+)
+def test_where_the_files_of_a_log_do_not_say_nothing_is_presumed_of_a_load(tmp_path: Path, note: str) -> None:
+    _write(tmp_path, 0, _txn("l1", 1))
+    assert _logged(tmp_path, 1, "l2") is None  # version 1 is not there
+    (tmp_path / "_last_checkpoint").write_text(note)
+    assert _logged(tmp_path, 0, "l2") is None
