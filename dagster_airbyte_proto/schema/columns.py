@@ -222,8 +222,8 @@ class RecordForm(msgspec.Struct, frozen=True):
     """The form of the records that staged rows become again, for a relay, and the schema that their destination gets.
 
     Each row is sent with the fields of `columns`. Those of `json_columns` hold JSON text, which is sent as it is. With
-    a `record_column` that column holds the JSON text of whole records, and there are no others. `marks` are columns of
-    fields that mark deleted rows and that the source does not declare: they are sent with a plan that has such rows.
+    a `record_column` that column holds the JSON text of whole records, and there are no others. `marks` are undeclared
+    fields that mark deleted rows (columns too, without a `record_column`): a plan that has such rows declares them.
     """
 
     target: RelayTarget

@@ -92,8 +92,7 @@ def table_columns(planned: PlannedStream) -> Columns:
     if is_schemaless:
         return made
     if planned.relay is not None:
-        is_keyed = planned.relay.keys and planned.relay.mode is not PushMode.APPEND
-        return _with_sent_marks(_with_undeclared_marks(made, properties)) if is_keyed else made
+        return _with_sent_marks(_with_undeclared_marks(made, properties)) if _has_marks(planned.relay) else made
     removes_rows = planned.write in DEDUPLICATING and not planned.keeps_deleted
     return _with_undeclared_marks(made, properties) if removes_rows else made
 
@@ -162,13 +161,22 @@ def _with_sdc(columns: Columns) -> Columns:
 
 def _with_undeclared_marks(columns: Columns, declared: Iterable[str]) -> Columns:
     """Adds the fields that mark deleted rows where the schema lacks them: taps send `_sdc_deleted_at` undeclared."""
-    missing = sorted(set(DELETION_FIELDS).difference(declared))
+    missing = _undeclared_marks(declared)
     taken = (column.name for column in (*columns.all, *columns.parsed_columns))
     names = unique_names(((field, field) for field in missing), taken=taken)
     # As text, which takes any value: Arrow's parser reads it at no cost where no record has the field.
     text = ValueType(ValueKind.STRING)
     marks = tuple(Column(name, (field,), text) for name, field in zip(names, missing, strict=True))
     return msgspec.structs.replace(columns, undeclared_marks=marks)
+
+
+def _undeclared_marks(declared: Iterable[str]) -> list[str]:
+    return sorted(set(DELETION_FIELDS).difference(declared))
+
+
+def _has_marks(target: RelayTarget) -> bool:
+    """True if the destination has one row of a key, so that it may remove one."""
+    return bool(target.keys) and target.mode is not PushMode.APPEND
 
 
 def _with_sent_marks(columns: Columns) -> Columns:
@@ -247,7 +255,11 @@ def stream_columns(planned: PlannedStream) -> Columns:
 def _whole_records(planned: PlannedStream, target: RelayTarget) -> Columns:
     stream = msgspec.structs.replace(planned.stream, json_schema={}, primary_key=(), cursor=())
     columns = table_columns(msgspec.structs.replace(planned, stream=stream, primary_key=(), cursor=()))
-    form = RecordForm(target, planned.stream.json_schema, record_column=WHOLE_RECORD)
+    root = planned.stream.json_schema
+    # Where the source declares nothing, a schema with the mark alone would leave out all else.
+    declared = declared_properties(root, root) if _has_marks(target) else {}
+    marks = tuple(_undeclared_marks(declared)) if declared else ()
+    form = RecordForm(target, root, record_column=WHOLE_RECORD, marks=marks)
     return msgspec.structs.replace(columns, record_form=form)
 
 

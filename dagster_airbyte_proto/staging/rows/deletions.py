@@ -1,6 +1,6 @@
 """Finds the rows by which a source deletes their keys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -36,14 +36,24 @@ def deletion_mask(columns: Columns, arrays: Mapping[str, pa.Array], changes: Cha
     return pa.array(is_deletion)
 
 
+def marks_of_records(texts: pa.Array) -> Iterator[frozenset[str]]:
+    """Yields the marks of each whole record that has one with any value but null."""
+    for row in _candidates(texts):
+        if marks := _marks(texts[int(row)].as_py()):
+            yield marks
+
+
 def _marked_records(texts: pa.Array) -> list[int]:
-    candidates = true_positions(pc.match_substring_regex(texts, _MAY_BE_MARKED))
-    return [int(row) for row in candidates if _has_mark(texts[int(row)].as_py())]
+    return [int(row) for row in _candidates(texts) if _marks(texts[int(row)].as_py())]
 
 
-def _has_mark(text: str) -> bool:
+def _candidates(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return true_positions(pc.match_substring_regex(texts, _MAY_BE_MARKED))
+
+
+def _marks(text: str) -> frozenset[str]:
     try:
         fields = members(text.encode())
     except ValueError:
-        return False
-    return any(bytes(fields.get(name, MISSING)) not in (b"", b"null") for name in DELETION_FIELDS)
+        return frozenset()
+    return frozenset(name for name in DELETION_FIELDS if bytes(fields.get(name, MISSING)) not in (b"", b"null"))

@@ -142,10 +142,11 @@ def _staged_form(path: str) -> _StagedForm:
     try:
         filesystem, place = LOCAL.at(path)
         with filesystem.open_input_file(place) as opened, pq.ParquetFile(opened) as parquet:
-            schema, about = parquet.schema_arrow, parquet.metadata
-    except (OSError, pa.ArrowInvalid) as error:
+            schema = parquet.schema_arrow
+            form = RecordForm.of_schema(schema)
+            marks = frozenset[str]() if form is None else marks_with_values(form, parquet)
+    except (OSError, pa.ArrowException) as error:
         raise StagingError(doing, f"{path}: {error}") from error
-    form = RecordForm.of_schema(schema)
     if form is None:
         raise StagingError(doing, f"{path} was not staged for a relay")
-    return _StagedForm(form, schema, marks_with_values(form, about))
+    return _StagedForm(form, schema, marks)

@@ -107,7 +107,7 @@ def test_a_row_that_deletes_its_key_passes_what_needs_more_than_a_key(quick_fold
 
 @pytest.mark.parametrize("target", ["airbyte", "singer"])
 @pytest.mark.parametrize(
-    "chosen", [{"select": ["id", "name"]}, {"transforms": [{"validate": [{"assert_not_null": "name"}]}]}]
+    "chosen", [{"select": ["id", "name"]}, {"transforms": [{"validate": [{"assert_not_null": "name"}]}]}, {}]
 )
 def test_a_mark_of_a_deleted_row_that_a_tap_does_not_declare_goes_with_it(
     quick_folder: Path, chosen: dict[str, Any], target: str
@@ -115,8 +115,9 @@ def test_a_mark_of_a_deleted_row_that_a_tap_does_not_declare_goes_with_it(
     shop = RelayedShop(quick_folder, protocol="singer", target=target, write="append_dedup", max_bytes=1 << 20)
     shop.modes = {"users": {"write": "append_dedup", "select": chosen.get("select")}}
     shop.options["transforms"] = chosen.get("transforms", [])
+    shop.to["shows_catalog"] = True
     properties = {"id": {"type": "integer"}, "name": {"type": ["null", "string"]}}
-    rows: list[dict[str, Any]] = [{"id": 1, "name": "ann"}, {"id": 2, "name": "ben"}]
+    rows: list[dict[str, Any]] = [{"id": 1, "name": "ann"}, {"id": 2, "name": "_sdc_deleted_at"}]
     for more in (
         [],
         [{"id": 1, "_sdc_deleted_at": "2026-11-27T07:00:00Z"}, {"id": 3, "name": "cid"}],
@@ -125,15 +126,19 @@ def test_a_mark_of_a_deleted_row_that_a_tap_does_not_declare_goes_with_it(
         rows += more
         offered = {"streams": {"users": {"rows": list(rows), "properties": properties}}}
         assert shop.sync_of(offered).status is SyncStatus.COMPLETE
-    assert shop.received("users")[:4] == [
-        {"id": 1, "name": "ann"},
-        {"id": 2, "name": "ben"},
-        {"id": 1, "name": None, "_sdc_deleted_at": "2026-11-27T07:00:00Z"},
-        {"id": 3, "name": "cid", "_sdc_deleted_at": None},
-    ]
+    received = shop.received("users")[:4]
+    assert received[2:] == (
+        [{"id": 1, "name": None, "_sdc_deleted_at": "2026-11-27T07:00:00Z"}, {**rows[3], "_sdc_deleted_at": None}]
+        if chosen
+        else rows[2:4]
+    )
+    assert received[:2] == rows[:2]
     if target == "singer":
         declared = [each["schema"]["properties"] for each in shop.messages("SCHEMA")]
-        assert ["_sdc_deleted_at" in each for each in declared] == [False, True, False]
+    else:
+        configured = shop.messages("CONFIGURED_STREAM")
+        declared = [each["stream"]["stream"]["json_schema"]["properties"] for each in configured]
+    assert ["_sdc_deleted_at" in each for each in declared] == [False, True, False]
 
 
 def test_a_column_that_is_made_to_be_the_mark_is_the_mark(quick_folder: Path) -> None:
