@@ -166,6 +166,19 @@ def test_one_that_another_process_has_removed_since_it_was_listed_is_no_error(tm
     assert installed_environments(tmp_path) == []
 
 
+def test_one_that_was_installed_again_since_it_was_listed_stays(tmp_path: Path) -> None:
+    link = _laid_down(tmp_path)
+    listed = _only(tmp_path)
+    _remove(link)
+    folder = tmp_path / f"{link.name}.build-2"
+    folder.mkdir()
+    (folder / "lock.txt").write_text("# python 3.11.2\n")
+    link.symlink_to(folder.name)
+    assert not remove_environment(listed)
+    assert _only(tmp_path).folder == folder
+    assert remove_environment(_only(tmp_path))
+
+
 def test_a_build_that_ends_after_it_was_listed_as_remains_stays(tmp_path: Path) -> None:
     link = _laid_down(tmp_path)
     link.unlink()

@@ -118,7 +118,7 @@ def is_in_use(environment: InstalledEnvironment) -> bool:
 def remove_environment(environment: InstalledEnvironment) -> bool:
     """Removes an environment; the next run of its package installs it again, with the same dependencies.
 
-    Returns False, and removes nothing, if it is in use or being built.
+    Returns False, and removes nothing, if it is in use, being built, or was built anew since it was listed.
     """
     with _idle(environment) as is_idle:
         if is_idle:
@@ -135,14 +135,15 @@ def _idle(environment: InstalledEnvironment) -> Iterator[bool]:
     with try_lock(lock_of_build(environment.link)) as is_built:
         if is_built and environment.package:
             with unused(environment.link) as is_unused:
-                yield is_unused
+                # Others may have removed it since it was listed, and installed the package again: that one stays.
+                yield is_unused and (_has_been_linked(environment) or not environment.link.is_symlink())
         else:
             yield is_built and not _has_been_linked(environment)
 
 
-def _has_been_linked(remains: InstalledEnvironment) -> bool:
-    """True if the build, which looked like one that died, has ended well since it was listed."""
-    return remains.link.resolve() == remains.folder
+def _has_been_linked(environment: InstalledEnvironment) -> bool:
+    """True if the name leads to this folder: of a build that looked like one that died, once it has ended well."""
+    return environment.link.resolve() == environment.folder
 
 
 def _entries(cache: Path) -> Iterator[Path]:
