@@ -195,6 +195,15 @@ def test_version_is_shown_also_with_a_store_that_nobody_can_open(place: Place) -
     assert place.json("version")["state_store_schema"] is None
 
 
+def test_version_reads_the_escapes_in_the_url_of_a_store(place: Place) -> None:
+    settings = json.loads((place.folder / "airbyte-proto.yaml").read_text())
+    url = f"sqlite:///{place.folder}/of%20the%20branch%2525.db"  # SQLAlchemy 2.0 takes the escapes for letters.
+    (place.folder / "airbyte-proto.yaml").write_text(json.dumps({**settings, "state_url": url}))
+    place.run("state", "list")
+    assert (place.folder / "of the branch%25.db").is_file()
+    assert place.json("version")["state_store_schema"] == 15
+
+
 def test_version_knows_the_store_only_once_it_stands(place: Place) -> None:
     assert place.json("version")["state_store_schema"] is None
     place.run("state", "list")

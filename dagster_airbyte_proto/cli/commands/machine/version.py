@@ -74,20 +74,18 @@ def _state_store_schema(call: Call) -> int | None:
     """The schema version of a state store in an existing file. It is read only, so nothing is created or migrated."""
     import sqlite3
 
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
+    from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
     from dagster_airbyte_proto.checkpoints.sqlite_files import read_only
 
+    url = call.settings().state_url
     try:
-        url = make_url(call.settings().state_url)
-    except (ArgumentError, ValueError):  # The command that opens it says so.
+        file = SqlStore(url).file  # It reads the escapes of the URL, and opens nothing.
+    except ConfigError:  # The command that opens it says so.
         return None
-    path = Path(url.database or "")
-    if url.get_backend_name() != "sqlite" or not path.is_file():
+    if file is None or not file.is_file():
         return None
     try:
-        with read_only(path) as connection:
+        with read_only(file) as connection:
             row = connection.execute("SELECT version FROM airbyte_proto_schema_version").fetchone()
     except sqlite3.Error:
         return None
