@@ -1,15 +1,20 @@
 """Rulings on writes whose evidence takes long, or a rare destination, to make."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from dagster_airbyte_proto.certification.evidence import Reply
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling
-from dagster_airbyte_proto.certification.rules.destinations import write_rules
+from dagster_airbyte_proto.certification.rules.destinations import echo_rules, write_rules
 from dagster_airbyte_proto.certification.watching.watched_launcher import ConnectorRun
 from dagster_airbyte_proto.certification.writes.scratch_rows import long_batch_rows
-from dagster_airbyte_proto.certification.writes.write_evidence import DestinationEvidence, WriteEvidence
+from dagster_airbyte_proto.certification.writes.write_evidence import (
+    DestinationEvidence,
+    ReceivedState,
+    WriteEvidence,
+)
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.launchers.process import ExitReport
 from dagster_airbyte_proto.masking import Mask
@@ -53,6 +58,16 @@ def test_rows_by_key_are_acknowledged_again(mode: PushMode, again: StreamResult 
     first = _write(1.0, result=StreamResult())
     found: Ruling = write_rules.same_rows_again(_evidence(mode=mode, first=first, again=_write(1.0, result=again)))
     assert found.outcome is outcome
+
+
+def test_a_destination_that_counts_nothing_is_not_taken_for_one_that_loses_nothing() -> None:
+    state = ReceivedState(message=1, rows=20, is_same=True, in_envelope=True, is_open=False)
+    write = dataclasses.replace(_write(1.0), states=(20,), received=(state,))
+    found: Ruling = echo_rules.states_count_rows(_evidence(objects=("airbyte_proto_certify",), first=write))
+    assert found.outcome is Outcome.CANNOT_TELL
+    assert "all 20 rows are in airbyte_proto_certify" in found.met
+    counted = dataclasses.replace(write, received=(state._replace(records=20.0),))
+    assert echo_rules.states_count_rows(_evidence(first=counted)).outcome is Outcome.HOLDS
 
 
 @pytest.mark.parametrize(("rows", "each"), [(1, 1), (200, 10), (20_000, 1_000), (100_000_000, 10_000)])

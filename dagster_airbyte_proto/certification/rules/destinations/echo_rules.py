@@ -64,8 +64,15 @@ def states_are_in_order(evidence: DestinationEvidence) -> Ruling:
 def states_count_rows(evidence: DestinationEvidence) -> Ruling:
     write = evidence.first.required
     counted = [each for each in write.received if each.records is not None and each.rows in write.states]
+    if not write.received:
+        return does_not_apply("no state came back")
     if not counted:
-        return does_not_apply("no state has counts")
+        place = evidence.objects[0] if evidence.objects else "the object of certify"
+        return cannot_tell(
+            f"no state has counts: rows that it drops would count as delivered. Look whether all {write.rows} rows are"
+            f" in {place}",
+            remedy="Count the records that are safe in `destinationStats.recordCount`.",
+        )
     if write.miscounts:
         samples = tuple(
             Sample(_where(each), f"it says {each.records:.0f} records, and {rows} were sent")
