@@ -24,8 +24,8 @@ class StreamProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     `preferred_table` is the name its table would have if no other table had it. `column_names` are all names that its
     fields ever had, `member_names` those of the members of its structs. `missing` are columns of the table that the
     stream filled before and no longer sends. `formerly` are the renames, new name to old, that were already carried
-    out. `text_forms` are those of the key and the cursor, where rows are merged by key. `json_columns` are all columns
-    of JSON text; older versions stored none.
+    out. `text_forms` are those of the key and the cursor, where rows are merged by key; NO_ROWS after a rollback that
+    emptied the table. `json_columns` are all columns of JSON text; older versions stored none.
     """
 
     preferred_table: TableName = msgspec.field(name="wish")
@@ -72,12 +72,13 @@ def profile_changes(
 def retyped_columns(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[ColumnMismatch, ...]:
     """Returns the columns that held plain text before and hold JSON text now, or the reverse.
 
-    Both are strings in a table. But JSON text has quotes: `"k1"` is another key than `k1`, and sorts elsewhere.
+    Both are strings in a table. But JSON text has quotes: `"k1"` is another key than `k1`, and sorts elsewhere. To a
+    table without rows any form fits.
     """
     return tuple(
         ColumnMismatch((column,), before[column], form)
         for column, form in now.items()
-        if before.get(column, form) != form
+        if before.get(column, form) not in (form, NO_ROWS)
     )
 
 
@@ -107,7 +108,8 @@ def has_text_form(text: str) -> bool:
 
 def either_form(form: str, other: str) -> str:
     """The form of texts that may have the one or the other."""
-    return _OR.join(dict.fromkeys([*form.split(_OR), *other.split(_OR)]))
+    forms = dict.fromkeys([*form.split(_OR), *other.split(_OR)])
+    return _OR.join([each for each in forms if each != NO_ROWS] or [NO_ROWS])
 
 
 def joined_forms(profile: StreamProfile, other: StreamProfile) -> StreamProfile:
@@ -116,6 +118,11 @@ def joined_forms(profile: StreamProfile, other: StreamProfile) -> StreamProfile:
         column: either_form(form, other.text_forms.get(column, form)) for column, form in profile.text_forms.items()
     }
     return msgspec.structs.replace(profile, text_forms=forms)
+
+
+def without_rows(profile: StreamProfile) -> StreamProfile:
+    """The profile of a table that has become empty: no text in it has a form."""
+    return msgspec.structs.replace(profile, text_forms=dict.fromkeys(profile.text_forms, NO_ROWS))
 
 
 def with_form(profile: StreamProfile, column: str, form: str) -> StreamProfile:
@@ -136,6 +143,8 @@ def missing_columns(
 
 def change_text(change: SchemaChange) -> str:
     """Describes a change in a sentence."""
+    if change.after == NO_ROWS:
+        return f"column {change.column} was {change.before}, and has no rows any more: it may be anything"
     return _TEXTS[change.kind].format(column=change.column, before=change.before, after=change.after)
 
 
@@ -157,7 +166,8 @@ _TEXTS = {
     ChangeKind.STREAM_RETURNED: "the source offers the stream again",
 }
 _FORMS = {False: "plain text", True: "JSON text"}
-_TEXT_FORMS = frozenset(("string", "JSON text"))
+NO_ROWS = "no rows"
+_TEXT_FORMS = frozenset(("string", "JSON text", NO_ROWS))
 _OR = " or "
 NO_COLUMN = "no column"
 

@@ -8,10 +8,11 @@ new row with an old one, if the profile still said that the table has JSON text.
 - While the table moves, the profile names both forms: a sync after a crash in between is refused. Repeating the
   rollback ends that.
 - The rollback itself is recorded as a change, so that a later one can go forward again.
-- A table that becomes empty keeps the forms of today: nobody compares a row with it.
+- A table that becomes empty has no form: a source whose key is that of before again is synced into it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from enum import Enum
 from typing import NamedTuple
 
 import msgspec
@@ -26,7 +27,18 @@ from dagster_airbyte_proto.schema.stream_profile import (
     joined_forms,
     retyped_columns,
     with_form,
+    without_rows,
 )
+
+
+class Emptied(Enum):
+    """The place of a load in a table that goes back to no rows."""
+
+    EMPTIED = "no rows"
+
+
+RowsOf = LoggedLoad | Emptied | None
+"""The rows that a table goes back to: those of a load, none, or None where the load is not known."""
 
 
 class _Profile(NamedTuple):
@@ -35,10 +47,10 @@ class _Profile(NamedTuple):
 
 
 class PastProfiles:
-    """The profiles of the streams of one connection whose tables go back, each to the rows of a load. None stands for
-    a load that is not known, and for no rows: their profiles stay."""
+    """The profiles of the streams of one connection whose tables go back. Those of tables whose load is not known
+    stay."""
 
-    def __init__(self, store: StateStore, lease: Lease, tables: Mapping[TableName, LoggedLoad | None]) -> None:
+    def __init__(self, store: StateStore, lease: Lease, tables: Mapping[TableName, RowsOf]) -> None:
         self._store, self._lease = store, lease
         self._profiles = dict(_changed_profiles(store, lease.connection, tables))
 
@@ -59,7 +71,7 @@ class PastProfiles:
 
 
 def _changed_profiles(
-    store: StateStore, connection: str, tables: Mapping[TableName, LoggedLoad | None]
+    store: StateStore, connection: str, tables: Mapping[TableName, RowsOf]
 ) -> Iterator[tuple[StreamId, _Profile]]:
     profiles = {
         stream: profile
@@ -68,9 +80,11 @@ def _changed_profiles(
     }
     recorded = store.stream_changes(connection, limit=NO_LIMIT) if profiles else ()
     for stream, now in profiles.items():
-        load, then = tables[now.table], now
+        rows, then = tables[now.table], now
+        if isinstance(rows, Emptied):
+            then = without_rows(now)
         for change in recorded:  # Newest first, so that the oldest one decides.
-            if change.stream == stream and load is not None and _is_after(change, load):
+            if change.stream == stream and isinstance(rows, LoggedLoad) and _is_after(change, rows):
                 then = _before(change.change, then)
         if then != now:
             yield stream, _Profile(now, then)

@@ -25,7 +25,7 @@ from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, Lease
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.model import State, StreamId, TableName
 from dagster_airbyte_proto.sync.maintenance.landed_loads import PastLoad, VersionTimes, landed_loads
-from dagster_airbyte_proto.sync.maintenance.past_profiles import PastProfiles
+from dagster_airbyte_proto.sync.maintenance.past_profiles import Emptied, PastProfiles, RowsOf
 from dagster_airbyte_proto.tables.care import PastRewind, TablePast
 from dagster_airbyte_proto.tables.formats import rewinder_of
 
@@ -98,15 +98,27 @@ class _TableAt(NamedTuple):
     @property
     def load(self) -> PastLoad | None:
         """The load that was the table's newest then. None if it had none, or if that is not known."""
+        return None if isinstance(self._origin, Emptied) else self._origin
+
+    @property
+    def rows(self) -> RowsOf:
+        """The rows that the table had then, as its profile needs them."""
+        return self._origin.entry if isinstance(self._origin, PastLoad) else self._origin
+
+    @property
+    def _origin(self) -> PastLoad | Emptied | None:
+        """The load whose rows the table had. None where that is not known."""
         loads = {each.snapshot_id: each for each in self.landed if each.changes_table and each.snapshot_id is not None}
         rewinds = {each.snapshot_id: each for each in self.rewinds}
-        found = self.last
+        found, snapshot_id = self.last, self.snapshot_id
         while found is not None:
             snapshot_id = found.target if isinstance(found, PastRewind) else found.snapshot_id
             if snapshot_id in loads:
                 return loads[snapshot_id]
+            if snapshot_id is None and isinstance(found, PastLoad):
+                return None  # Only a person said that it landed.
             found = None if snapshot_id is None else rewinds.get(snapshot_id)
-        return None
+        return Emptied.EMPTIED if snapshot_id is None else None
 
 
 def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Rollback:
@@ -133,7 +145,7 @@ def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Roll
     streams = {load.part.stream for each, _ in moving if not each.is_back for load in each.landed}
     changes = store.rollback(lease, version, who=who, landed=_memory(tables, streams, versions, version))
     version_now = changes[0].version if changes else states_version(store, lease.connection)
-    profiles = PastProfiles(store, lease, {each.name: each.load.entry if each.load else None for each, _ in moving})
+    profiles = PastProfiles(store, lease, {each.name: each.rows for each, _ in moving})
     profiles.begin()
     done: list[RolledBackTable] = []
     try:
