@@ -8,13 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from dagster_airbyte_proto.connection.rapidbyte.component_options import (
-    ComponentLimits,
-    ComponentPermissions,
-    WasmLaunch,
-)
+from dagster_airbyte_proto.connection.rapidbyte.component_options import ComponentPermissions, WasmLaunch
 from dagster_airbyte_proto.connection.references import first_scheme
 from dagster_airbyte_proto.connection.secrets.schemes import known_schemes
+from dagster_airbyte_proto.connection.sizes import Bytes
 from dagster_airbyte_proto.connection.validation import AlternativeForm, JsonObject, RelativePath, StrictModel
 
 
@@ -137,6 +134,7 @@ def _docker_size(text: str) -> str:
 
 
 Size = Annotated[Text, AfterValidator(_docker_size)]
+_CONTAINER_MEMORY = "2g"
 
 
 _SET_BY_KEY = {
@@ -170,8 +168,9 @@ def _without_reserved(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
 class DockerLaunch(StrictModel):
     """An image, run in a confined container. Each limit can be loosened.
 
-    `command` replaces the entry point of the image. `env_vars` are added to those of the connector. `container_kwargs`
-    are arguments of docker-py's `containers.create` that have no key here.
+    `limits.max_memory` of the connector takes the place of `memory`. `command` replaces the entry point of the image.
+    `env_vars` are added to those of the connector. `container_kwargs` are arguments of docker-py's `containers.create`
+    that have no key here.
     """
 
     kind: Literal["docker"]
@@ -180,7 +179,7 @@ class DockerLaunch(StrictModel):
     pull: Literal["missing", "always", "never"] = "missing"
     platform: Text | None = None
     network: Text | None = None
-    memory: Size = "2g"
+    memory: Size = _CONTAINER_MEMORY
     cpus: Annotated[float, Field(gt=0)] = 2.0
     pids: Annotated[int, Field(gt=0)] = 1024
     tmp: Size = "512m"
@@ -214,6 +213,18 @@ def _path_or_url(place: str, info: ValidationInfo) -> str:
     return place
 
 
+class ConnectorLimits(StrictModel):
+    """The limits of a connector, in the same words for every launch.
+
+    `max_memory` is for all processes of a program together, for a container, or for each memory of a component.
+    `timeout_seconds` is for one run of a program or a container, by the clock. Of a component it is for one call, which
+    for a read is a stream, and counts the component's own time alone.
+    """
+
+    max_memory: Bytes | None = None
+    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
 class ConnectorTimeouts(StrictModel):
     """The times after which a connector of Syncmaven counts as hung.
 
@@ -229,7 +240,8 @@ class Connector(StrictModel):
 
     `env_vars` are the variables that it gets, however it is launched: `NAME` of our own environment, or `NAME=VALUE`.
 
-    A component (`kind: wasm`): `permissions` and `limits` narrow what its manifest declares.
+    `limits` hold for it however it is launched. Those of a component (`kind: wasm`) narrow what its manifest declares,
+    as its `permissions` do.
 
     Singer: `batch_folder` is the folder, or the URL of one, whose files a tap may name in BATCH messages. They are read
     with our permissions and then removed. The default is the `working_folder` of the launch. A target that has a
@@ -242,7 +254,7 @@ class Connector(StrictModel):
     protocol: Literal["airbyte", "singer", "rapidbyte", "syncmaven"]
     launch: Launch
     permissions: ComponentPermissions = ComponentPermissions()
-    limits: ComponentLimits = ComponentLimits()
+    limits: ConnectorLimits = ConnectorLimits()
     env_vars: tuple[Variable, ...] = ()
     batch_folder: Annotated[Text, AfterValidator(_path_or_url)] | None = None
     catalog_file: RelativePath | None = None
@@ -270,8 +282,18 @@ class Connector(StrictModel):
             raise ValueError("launch.kind: wasm is for connectors of protocol: rapidbyte")
         if self.protocol == "rapidbyte" and not is_component and not isinstance(self.launch, ReplayLaunch):
             raise ValueError("protocol: rapidbyte is for components: launch: {kind: wasm, path: …}")
-        if not is_component and (self.permissions, self.limits) != (ComponentPermissions(), ComponentLimits()):
-            raise ValueError("permissions and limits are for a component (launch: kind: wasm)")
+        if not is_component and self.permissions != ComponentPermissions():
+            raise ValueError("permissions are for a component (launch: kind: wasm); a program has sandbox and env_vars")
+        return self
+
+    @model_validator(mode="after")
+    def _one_limit_of_memory(self) -> Self:
+        if (
+            isinstance(self.launch, DockerLaunch)
+            and self.launch.memory != _CONTAINER_MEMORY
+            and self.limits.max_memory is not None
+        ):
+            raise ValueError("give launch.memory or limits.max_memory, not both: they are one limit")
         return self
 
     @model_validator(mode="after")

@@ -39,6 +39,8 @@ class Permissions(NamedTuple):
     - `variables` are written as `NAME`, for the value in our own environment, or as `NAME=VALUE`.
     - `sandbox`: a program on this machine is confined, see `local/sandbox.py`; the others matter only then.
     - `network`: it may use this machine's network.
+    - `memory_bytes`: the most memory that all its processes may hold together. `seconds`: how long one run of it may
+      take, by the clock. None is no limit of ours.
     - `hidden`: folders that it cannot see, such as our home folder. `hidden_files`: files that no sandboxed program and
       no component may see or write, such as the state store and settings with a password, with those beside them whose
       names begin with theirs (SQLite has `-wal`, `-shm`, `-journal`). `writable`: folders that it writes to, beside
@@ -48,6 +50,8 @@ class Permissions(NamedTuple):
     variables: tuple[str, ...] = ()
     sandbox: bool = False
     network: bool = False
+    memory_bytes: int | None = None
+    seconds: float | None = None
     hidden: tuple[Path, ...] = ()
     hidden_files: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
@@ -57,6 +61,16 @@ class Permissions(NamedTuple):
         such a link has the file."""
         places = ((file.parent.resolve() / file.name, file.resolve()) for file in self.hidden_files)
         return {place for pair in places for place in pair}
+
+    def over_memory(self, held: str = "") -> str:
+        """The reason why a connector was ended that took more memory than it may have. `held` follows "it held"."""
+        limit = mebibytes(self.memory_bytes or 0)
+        found = f"it held {held} of memory and may have {limit}" if held else f"it took more memory than {limit}"
+        return f"{found} (limits: max_memory; raise that, or have it read less at once)"
+
+    def over_time(self) -> str:
+        """The reason why a connector was ended that ran for too long."""
+        return f"it ran for more than {self.seconds:g} s (limits: timeout_seconds; raise that if it needs longer)"
 
     def named_variables(self, host: Mapping[str, str]) -> dict[str, str]:
         """The variables that the connection names. Raises ConfigError if our environment, `host`, lacks one."""
@@ -73,6 +87,11 @@ class Permissions(NamedTuple):
         """The whole environment of a program on this machine. Raises ConfigError as `named_variables` does."""
         allowed = {name: value for name, value in host.items() if _is_allowed(name)}
         return {**allowed, **self.named_variables(host)}
+
+
+def mebibytes(size: int) -> str:
+    """A size for a person."""
+    return f"{size / (1 << 20):,.0f} MiB"
 
 
 def joined_variables(own: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:

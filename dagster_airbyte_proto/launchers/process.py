@@ -14,7 +14,7 @@ class ExitReport(NamedTuple):
     """The report of how a connector ended.
 
     `code` is None if a signal ended it. `stopped` is true if we asked it to end. `reason` is what the launcher knows in
-    addition, for example that it took too much memory.
+    addition, for example that it took too much memory. `is_over_limit`: we ended it for a limit of its connection.
     """
 
     code: int | None
@@ -23,6 +23,7 @@ class ExitReport(NamedTuple):
     seconds: float
     stderr_tail: tuple[str, ...] = ()
     reason: str = ""
+    is_over_limit: bool = False
 
     @property
     def ended_cleanly(self) -> bool:

@@ -38,7 +38,8 @@ def why_incomplete(run: StreamRun, ending: ConnectorEnding, *, is_covered: bool)
         return ConnectorError(READING, found, stream=stream, retryable=True)
     if ending.was_cancelled:
         return Cancelled(READING, "the sync was cancelled", stream=stream)
-    if ending.error is not None:
+    # One that is ended for a limit may report that as an error of its own, in words that name no limit.
+    if ending.error is not None and not (ending.exit and ending.exit.is_over_limit):
         return ending.error
     if ending.exit is None or not ending.exit.ended_cleanly:
         return ConnectorError(READING, f"the connector {ending.how_it_ended}", stream=stream, retryable=True)

@@ -51,8 +51,8 @@ overrides: {{copy_flush_bytes_override: 16 MiB}}
         (f"connector: {{protocol: airbyte, {_WASM}}}", "launch.kind: wasm is for connectors of protocol: rapidbyte"),
         (f"connector: {{protocol: rapidbyte, {_PROGRAM}}}", "protocol: rapidbyte is for components"),
         (
-            f"connector: {{protocol: airbyte, {_PROGRAM}, limits: {{max_memory: 1 MiB}}}}",
-            "permissions and limits are for a component",
+            f"connector: {{protocol: airbyte, {_PROGRAM}, permissions: {{env: {{allowed_vars: []}}}}}}",
+            "permissions are for a component (launch: kind: wasm); a program has sandbox and env_vars",
         ),
         (
             f"connector: {{protocol: rapidbyte, {_WASM}, limits: {{timeout_seconds: 0}}}}",

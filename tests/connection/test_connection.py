@@ -104,6 +104,23 @@ def test_each_kind_of_launch_is_read(tmp_path: Path, launch: str, expected: obje
     assert read(tmp_path, f"connector: {{protocol: airbyte, launch: {launch}}}").connector.launch == expected
 
 
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "{kind: local, command: x}",
+        "{kind: pypi, package: x==1}",
+        "{kind: npm, package: x@1.0.0}",
+        "{kind: manifest, path: m.yaml}",
+        "{kind: docker, image: x}",
+        "{kind: replay, recording: r}",
+    ],
+)
+def test_limits_are_said_in_the_same_words_for_each_kind_of_launch(tmp_path: Path, launch: str) -> None:
+    limits = "{max_memory: 512 MiB, timeout_seconds: 600}"
+    connector = read(tmp_path, f"connector: {{protocol: airbyte, launch: {launch}, limits: {limits}}}").connector
+    assert (connector.limits.max_memory, connector.limits.timeout_seconds) == (512 << 20, 600.0)
+
+
 def test_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     launch = "connector: {protocol: airbyte, launch: {kind: replay, recording: recordings/shop}}\n"
     shop = read(tmp_path, launch + "config_file: secret/shop.json")
@@ -268,6 +285,10 @@ load:
         (
             "connector: {protocol: airbyte, launch: {kind: docker, image: i, container_kwargs: {mem_limit: 1g}}}",
             "line 1, connector.launch.container_kwargs: mem_limit is set by memory, next to container_kwargs",
+        ),
+        (
+            "connector: {protocol: airbyte, launch: {kind: docker, image: i, memory: 1g}, limits: {max_memory: 1 GiB}}",
+            "line 1, connector: give launch.memory or limits.max_memory, not both: they are one limit",
         ),
         (
             "connector: {protocol: airbyte, launch: {kind: docker, image: i, container_kwargs: {tty: true}}}",

@@ -182,9 +182,27 @@ def surroundings() -> None:
 
 
 def eat_memory() -> None:
-    eaten = []
+    """Eats half a GiB, and keeps it."""
+    eaten = [b"x" * (1 << 20) for _ in range(512)]
+    time.sleep(600)
+    eaten.clear()
+
+
+def family_of_eaters() -> None:
+    """Three processes, each of which eats a third of 240 MiB."""
+    for _ in range(2):
+        if os.fork() == 0:
+            break
+    eaten = b"x" * (80 << 20)
+    time.sleep(600)
+    del eaten
+
+
+def talk_for_ever() -> None:
+    """Ends well when it is asked to end."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     while True:
-        eaten.append(b"x" * (1 << 20))
+        os.write(1, LINE)
 
 
 def family() -> None:

@@ -154,7 +154,10 @@ def test_one_that_takes_too_much_memory_is_told_so(fake_image: Image) -> None:
     assert read_all(connector) == b""
     report = report_of(connector)
     assert report.signal == signal.SIGKILL
-    told = "was ended by signal 9: it (took|may have taken) more than the 64m that `memory` in its launch gives it"
+    told = (
+        r"was ended by signal 9: (perhaps )?it took more memory than 64m "
+        r"\(`memory` in its launch; raise that, or have it read less at once\)"
+    )
     assert re.fullmatch(told, report.how_it_ended)
     assert fake_image.leftovers() == []
 
@@ -226,8 +229,8 @@ def test_one_that_somebody_kills_has_ended_so(fake_image: Image) -> None:
     assert connector.read(60)
     fake_image.daemon.kill(fake_image.leftovers()[0])
     assert read_all(connector) == b""
-    limit = "the 2g that `memory` in its launch gives it"
-    assert report_of(connector).how_it_ended == f"was ended by signal 9: it may have taken more than {limit}"
+    limit = "2g (`memory` in its launch; raise that, or have it read less at once)"
+    assert report_of(connector).how_it_ended == f"was ended by signal 9: perhaps it took more memory than {limit}"
     assert fake_image.leftovers() == []
 
 

@@ -43,13 +43,6 @@ class ComponentPermissions(StrictModel):
     fs: AllowedFolders = AllowedFolders()
 
 
-class ComponentLimits(StrictModel):
-    """Limits of a component: its memory, and the seconds of its own time in one call, which for a read is a stream."""
-
-    max_memory: Bytes | None = None
-    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-
-
 class OverrideOptions(StrictModel):
     """Hints for how fast a component works, not for what it does. What is left out, the component chooses."""
 

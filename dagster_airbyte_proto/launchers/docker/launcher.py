@@ -62,6 +62,7 @@ class Confinement(NamedTuple):
     """The limits of a container.
 
     - `network`: None is a network that reaches the world but no other connector. "none" is no network.
+    - `memory`: unless the permissions have a limit of it.
     - `user`: None is the image's user, or nobody if that is root. "image" is the image's user, even root.
     - `read_only`: the root file system is read-only. /tmp (at most `tmp`) and the working folder are writable.
     - `kwargs`: added to ours; arguments of docker-py's `containers.create`.
@@ -132,15 +133,15 @@ class DockerLauncher:
                 write_files(daemon, name, invocation.files, user_and_group_ids(daemon, name, self._user(daemon)))
                 stdout, stderr = (_attach(daemon, name, each) for each in ("stdout", "stderr"))
                 stdin = StdinSocket(_attach(daemon, name, "stdin")) if invocation.takes_input else None
-                memory, watched = self._confinement.memory, invocation.rewritable_content
-                container = ContainerHandle(daemon, name, stdout, stderr, guardian, image, memory, watched, fifo, stdin)
+                watched = invocation.rewritable_content
+                container = ContainerHandle(daemon, name, stdout, stderr, guardian, image, watched, fifo, stdin)
                 daemon.start(name)
         except BaseException:
             remove_or_hand_over(daemon, name, guardian)
             if fifo is not None:
                 fifo.remove()
             raise
-        return DockerConnector(container, self._options)
+        return DockerConnector(container, self._options, over_memory=self._over_memory())
 
     def _image_details(self, daemon: docker.APIClient) -> ImageDetails:
         if self._details is None:
@@ -244,18 +245,24 @@ class DockerLauncher:
 
     def _limits(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """The resource limits. Notes those that the daemon cannot enforce: a rootless one may ignore all of them."""
-        confined = self._confinement
+        confined, memory = self._confinement, self._options.permissions.memory_bytes or self._confinement.memory
         unlimited = [word for key, word in _LIMITS.items() if info.get(key) is False]
         if unlimited and self._options.on_notice is not None:
             self._options.on_notice(
                 f"Docker's daemon does not limit {', '.join(unlimited)}: it has no cgroups for that"
             )
         return {
-            "mem_limit": confined.memory,
-            "memswap_limit": confined.memory,
+            "mem_limit": memory,
+            "memswap_limit": memory,
             "nano_cpus": int(min(confined.cpus, info["NCPU"]) * 10**9),
             "pids_limit": confined.pids,
         }
+
+    def _over_memory(self) -> str:
+        permissions, memory = self._options.permissions, self._confinement.memory
+        if permissions.memory_bytes is not None:
+            return permissions.over_memory()
+        return f"it took more memory than {memory} (`memory` in its launch; raise that, or have it read less at once)"
 
     def _networks(self, daemon: docker.APIClient) -> Sequence[str]:
         """The networks to join: the one that says what is reached, and the one that keeps link-local addresses away."""

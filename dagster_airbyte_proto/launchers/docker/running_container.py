@@ -71,7 +71,6 @@ class ContainerHandle(NamedTuple):
     stderr: socket.socket
     guardian: Guardian
     image: str
-    memory: str
     watched: tuple[str, bytes] | None = None
     fifo: Fifo | None = None
     stdin: StdinSocket | None = None
@@ -88,10 +87,14 @@ class ContainerHandle(NamedTuple):
 
 
 class DockerConnector:
-    """A connector in a container. After `wait` returned its report, nothing of the container is left."""
+    """A connector in a container. After `wait` returned its report, nothing of the container is left.
 
-    def __init__(self, container: ContainerHandle, options: LaunchOptions) -> None:
+    `over_memory` is the reason for its end where the kernel ends it for its limit of memory.
+    """
+
+    def __init__(self, container: ContainerHandle, options: LaunchOptions, *, over_memory: str = "") -> None:
         self._container = container
+        self._permissions, self._over_memory = options.permissions, over_memory
         self._grace_seconds = options.stop_grace_seconds
         self._frames = FrameDecoder()
         self._stderr = StderrTail(options.on_stderr)
@@ -102,13 +105,15 @@ class DockerConnector:
         for each in (container.stdout, container.fifo):
             if each is not None:
                 self._poll.register(each, select.POLLIN)
-        self._stop_requested = False
+        self._stop_requested = self._is_over_time = False
         self._ended = threading.Event()
         self._report: ExitReport | None = None
         self._failure: Exception | None = None
         self._rewritten: bytes | None = None
         self._started_at = time.monotonic()
         threading.Thread(target=self._watch, name="container-stderr", daemon=True).start()
+        if self._permissions.seconds is not None:
+            threading.Thread(target=self._hold_to_time, name="container-time", daemon=True).start()
 
     def read(self, timeout_seconds: float) -> bytes | None:
         with self._read_lock:
@@ -162,6 +167,15 @@ class DockerConnector:
                     self._read(0)
                 finally:
                     self._read_lock.release()
+
+    def _hold_to_time(self) -> None:
+        """The body of the thread of one that has a limit of time. What it still writes can be read, as after a stop."""
+        if self._ended.wait(self._permissions.seconds) or self._stop_requested:
+            return
+        self._is_over_time = True
+        self._signal_in_background("SIGTERM")
+        if not self._ended.wait(self._grace_seconds):
+            self._signal_in_background("SIGKILL")
 
     def _signal_in_background(self, name: str) -> None:
         """Sends a signal from a thread, because the daemon may answer only after the streams have been read."""
@@ -243,6 +257,8 @@ class DockerConnector:
         # same.
         code = int(state["ExitCode"])
         by_signal = code - _SIGNAL_CODE_BASE if code > _SIGNAL_CODE_BASE else None
+        if self._is_over_time and code == 0:  # It ends well at SIGTERM; what it was started for is not done.
+            by_signal = signal.SIGTERM
         return ExitReport(
             code=code if by_signal is None else None,
             signal=by_signal,
@@ -250,14 +266,17 @@ class DockerConnector:
             seconds=time.monotonic() - self._started_at,
             stderr_tail=self._stderr.lines(),
             reason=self._reason(by_signal, is_out_of_memory=bool(state.get("OOMKilled"))),
+            is_over_limit=self._is_over_time or bool(state.get("OOMKilled")),
         )
 
     def _reason(self, by_signal: int | None, *, is_out_of_memory: bool) -> str:
-        limit = f"more than the {self._container.memory} that `memory` in its launch gives it"
+        if self._is_over_time:
+            return self._permissions.over_time()
         if is_out_of_memory:
-            return f"it took {limit}"
+            return self._over_memory
         # The daemon learns of out-of-memory separately from the exit: sometimes later, or never.
-        return f"it may have taken {limit}" if by_signal == signal.SIGKILL and not self._stop_requested else ""
+        is_killed = by_signal == signal.SIGKILL and not self._stop_requested
+        return f"perhaps {self._over_memory}" if is_killed else ""
 
 
 def _exec_error(container: ContainerHandle, report: ExitReport) -> ProtoError | None:

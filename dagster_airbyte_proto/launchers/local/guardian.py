@@ -19,6 +19,9 @@ the connector.
 
 A connector in a sandbox is a child of `bwrap`, our own child, which ends at SIGTERM together with all that is in the
 sandbox. So SIGTERM goes to the others of its group only. It reports a signal as a shell does, by 128 and its number.
+
+How it holds the connector to its limits: see `_MemoryMeter` for memory. After its time it gets SIGTERM and the grace of
+any stop. Both hold also while our owner is busy or halted.
 """
 
 import ctypes
@@ -33,6 +36,7 @@ from typing import NamedTuple
 
 STOP = b"T"
 SANDBOXED = "sandboxed"
+OVER_MEMORY, OVER_TIME = "over_memory", "over_time"
 _PARENT, _GROUP = 1, 2
 """Fields of /proc/N/stat, counted from behind the program's name."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -41,21 +45,73 @@ _KILL_SECONDS = 5.0
 """How long killed processes may take to end. One in an uninterruptible wait (a dead network disk) may never end."""
 _DYING_SECONDS = 2.0
 """How long an owner that closed the pipe may take to die. It takes milliseconds; a failed start waits for all of it."""
+_NEVER = float("inf")
+_LONGEST_WAIT_SECONDS = 86_400.0
+"""`poll` counts its milliseconds in 31 bits."""
+_BYTES_A_SECOND = 4 << 30
+"""As fast as programs fill memory: a thread fills 2 to 3 GB a second."""
+_LOOK_SECONDS = (0.02, 1.0)
+_LOOK_SHARE = 20
+"""A look costs 20 µs for each process of the machine. So the next one comes no sooner than after twenty times that."""
+_HELD = (b"RssAnon:", b"RssShmem:", b"VmSwap:")
+_HELD_ALONE = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
+"""The same, with the pages that processes share divided among them. The kernel walks all pages for it: 16 ms a GB."""
 
 
 class _Task(NamedTuple):
+    """`memory_bytes` and `seconds` are limits; 0 is none."""
+
     control: int
     report: int
     owner: int
     grace_seconds: float
+    memory_bytes: int
+    seconds: float
     folder: str
     is_sandboxed: bool
     command: list[str]
 
 
+class _MemoryMeter:
+    """Looks at the memory that the connector's processes hold together, the sooner the closer it is to its limit.
+
+    What counts is what the kernel can only get back by ending them: anonymous pages and shared memory, in RAM or
+    swapped out. Pages of files (programs, mapped databases) do not. Two looks in a row have to find too much: while one
+    process starts another by vfork, both have one memory, and it counts twice.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.held_bytes = 0
+        self.next_look = time.monotonic() if limit_bytes else _NEVER
+        self._limit_bytes = limit_bytes
+        self._was_over = False
+
+    def is_over(self) -> bool:
+        """Takes a look."""
+        began = time.process_time()
+        processes = _below(os.getpid())
+        self.held_bytes = sum(_held(each, "status", _HELD) or 0 for each in processes)
+        if self.held_bytes > self._limit_bytes:
+            # Forked processes share most of their pages, which counted for each of them.
+            self.held_bytes = sum(
+                _held(each, "smaps_rollup", _HELD_ALONE) or _held(each, "status", _HELD) or 0 for each in processes
+            )
+        cost = time.process_time() - began
+        is_over = self.held_bytes > self._limit_bytes
+        soonest, latest = _LOOK_SECONDS
+        reached_in = max(0, self._limit_bytes - self.held_bytes) / _BYTES_A_SECOND
+        self.next_look = time.monotonic() + min(latest, max(soonest, cost * _LOOK_SHARE, reached_in))
+        was_over, self._was_over = self._was_over, is_over
+        return is_over and was_over
+
+
 def main(arguments: list[str]) -> None:
-    control, report, owner, grace_seconds, folder, sandboxed, *command = arguments
-    task = _Task(int(control), int(report), int(owner), float(grace_seconds), folder, sandboxed == SANDBOXED, command)
+    control, report, owner, grace_seconds, memory_bytes, seconds, folder, sandboxed, *command = arguments
+    task = _Task(
+        int(control), int(report), int(owner), float(grace_seconds), int(memory_bytes), float(seconds),
+        folder, sandboxed == SANDBOXED, command,
+    )  # fmt: skip
+    oom_kills = _oom_kills()
     for descriptor in (task.control, task.report):
         os.set_inheritable(descriptor, False)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -67,9 +123,12 @@ def main(arguments: list[str]) -> None:
     if child is not None:
         _release_standard_streams()
         _watch(task, child, wake)
-        code = _end_all(child, wake)
+        code, peak_bytes = _end_all(child, wake)
         if task.is_sandboxed and code > _SIGNALLED:
             code = _SIGNALLED - code
+        if oom_kills is not None:
+            _report_line(task.report, f"oom_kills {(_oom_kills() or oom_kills) - oom_kills}")
+        _report_line(task.report, f"peak {peak_bytes}")
         _report_line(task.report, f"exited {code}")
     if _owner_has_died(task):  # A living owner removes the folder itself, after it has read the rewritten config.
         shutil.rmtree(task.folder, ignore_errors=True)
@@ -138,12 +197,21 @@ def _watch(task: _Task, child: int, wake: int) -> None:
     owner = _owner_descriptor(task.owner)
     if owner is not None:
         poll.register(owner, select.POLLIN)
-    deadline: float | None = None
+    memory = _MemoryMeter(task.memory_bytes)
+    over_at = time.monotonic() + task.seconds if task.seconds else _NEVER
+    killed_at = _NEVER
     while os.getppid() == task.owner and not _has_ended(child):
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if left == 0.0:
+        now = time.monotonic()
+        if now >= killed_at:
             return
-        ready = {descriptor for descriptor, _ in poll.poll(None if left is None else left * 1000 + 1)}
+        if now >= memory.next_look and memory.is_over():
+            _report_line(task.report, f"{OVER_MEMORY} {memory.held_bytes}")
+            return
+        if now >= over_at:
+            _report_line(task.report, f"{OVER_TIME} {task.seconds}")
+            over_at, killed_at = _NEVER, now + task.grace_seconds
+            _terminate(task, child)
+        ready = {each for each, _ in poll.poll(_milliseconds_until(min(killed_at, over_at, memory.next_look)))}
         if owner in ready:
             return
         if wake in ready:
@@ -151,12 +219,22 @@ def _watch(task: _Task, child: int, wake: int) -> None:
         if task.control in ready:
             if not os.read(task.control, 64):
                 return
-            if deadline is None:
-                deadline = time.monotonic() + task.grace_seconds
-                if task.is_sandboxed:
-                    _terminate_others_of_group(child)
-                else:
-                    _signal_group(child, signal.SIGTERM)
+            if killed_at == _NEVER:
+                over_at, killed_at = _NEVER, time.monotonic() + task.grace_seconds
+                _terminate(task, child)
+
+
+def _milliseconds_until(moment: float) -> float | None:
+    if moment == _NEVER:
+        return None
+    return min(max(0.0, moment - time.monotonic()), _LONGEST_WAIT_SECONDS) * 1000 + 1
+
+
+def _terminate(task: _Task, child: int) -> None:
+    if task.is_sandboxed:
+        _terminate_others_of_group(child)
+    else:
+        _signal_group(child, signal.SIGTERM)
 
 
 def _owner_has_died(task: _Task) -> bool:
@@ -199,8 +277,9 @@ def _has_ended(child: int) -> bool:
     return False
 
 
-def _end_all(child: int, wake: int) -> int:
-    """Kills the rest of the process tree. Returns the connector's exit code, negative for a signal."""
+def _end_all(child: int, wake: int) -> tuple[int, int]:
+    """Kills the rest of the process tree. Returns the connector's exit code, negative for a signal, and the most memory
+    that one of its processes had in RAM; 0 if that is not known."""
     deadline = time.monotonic() + _KILL_SECONDS
     while time.monotonic() < deadline:
         _signal_group(child, signal.SIGKILL)
@@ -213,13 +292,52 @@ def _end_all(child: int, wake: int) -> int:
             break
         select.select([wake], [], [], 0.02)
         _drain(wake)
-    found, status = os.waitpid(child, os.WNOHANG)
-    return os.waitstatus_to_exitcode(status) if found else -signal.SIGKILL
+    found, status, usage = os.wait4(child, os.WNOHANG)
+    if not found:
+        return -signal.SIGKILL, 0
+    return os.waitstatus_to_exitcode(status), usage.ru_maxrss << 10 if sys.platform == "linux" else 0
 
 
 def _children() -> set[int]:
     """Finds our children by the parent id in /proc/N/stat: not every kernel has /proc/N/task/N/children."""
     return _processes(_PARENT, os.getpid())
+
+
+def _below(process: int) -> list[int]:
+    """All processes that a process started, and those that these started."""
+    children: dict[int, list[int]] = {}
+    with suppress(OSError):
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit() and (parent := _stat_field(entry.path, _PARENT)) is not None:
+                children.setdefault(parent, []).append(int(entry.name))
+    found = [process]
+    for each in found:
+        found += children.get(each, ())
+    return found[1:]
+
+
+def _held(process: int, file: str, fields: tuple[bytes, ...]) -> int | None:
+    """The sum of these fields of a file about a process; None if they cannot be read, or are not there."""
+    try:
+        with open(f"/proc/{process}/{file}", "rb") as about:  # noqa: PTH123
+            found = [int(line.split()[1]) for line in about if line.startswith(fields)]
+    except OSError:  # it has ended, or is another user's
+        return None
+    return sum(found) << 10 if len(found) == len(fields) else None
+
+
+def sees_memory() -> bool:
+    """Whether this system shows the memory of processes. macOS does not."""
+    return _held(os.getpid(), "status", _HELD) is not None
+
+
+def _oom_kills() -> int | None:
+    """The number of processes of this machine that the kernel has ended because memory ran out."""
+    with suppress(OSError), open("/proc/vmstat", "rb") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith(b"oom_kill "):
+                return int(line.split()[1])
+    return None
 
 
 def _terminate_others_of_group(child: int) -> None:

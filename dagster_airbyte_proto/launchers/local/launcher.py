@@ -40,6 +40,8 @@ class LocalLauncher:
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "LocalConnector":
         full_environment = joined_variables(self._options.permissions.program_environment(os.environ), environment)
         program = self._program(full_environment)
+        if self._options.permissions.memory_bytes and not guardian.sees_memory() and self._options.on_notice:
+            self._options.on_notice("This system does not show the memory of processes: limits: max_memory is not held")
         folder = RunFolder.make(self._options.runs_folder, invocation.files)
         try:
             arguments = [_argument_text(argument, folder.path) for argument in invocation.arguments]
@@ -86,10 +88,11 @@ def _start(
     control_reader, control = os.pipe()
     report, report_writer = os.pipe()
     prefix = [sys.executable, "-I", "-S", guardian.__file__, str(control_reader), str(report_writer), str(os.getpid())]
+    limits = [str(options.permissions.memory_bytes or 0), str(options.permissions.seconds or 0)]
     is_sandboxed = guardian.SANDBOXED if options.permissions.sandbox else ""
     try:
         process = subprocess.Popen(
-            [*prefix, str(options.stop_grace_seconds), str(place.folder.path), is_sandboxed, *command],
+            [*prefix, str(options.stop_grace_seconds), *limits, str(place.folder.path), is_sandboxed, *command],
             stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
             cwd=options.working_folder, env=environment, pass_fds=(control_reader, report_writer),
             start_new_session=True,

@@ -17,6 +17,7 @@ from typing import IO, NamedTuple
 
 from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.launchers.local import guardian
+from dagster_airbyte_proto.launchers.local.guardian_report import GuardianReport
 from dagster_airbyte_proto.launchers.process import ExitReport, LaunchOptions
 from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
@@ -69,6 +70,7 @@ class LocalConnector:
         self._pipes = pipes
         self._guardian_report = first_report
         self._folder, self._watched = place
+        self._permissions = options.permissions
         self._stop_seconds = options.stop_grace_seconds + GUARDIAN_END_SECONDS
         self._stderr = StderrTail(options.on_stderr)
         self._stdout: StdoutPipe | None = None
@@ -197,13 +199,14 @@ class LocalConnector:
 
     def _exit_report(self) -> ExitReport:
         self._process.wait()
-        reports = dict(line.split(b" ", 1) for line in self._guardian_report.splitlines())
-        if b"exited" in reports:
-            code = int(reports[b"exited"])
-        else:  # the guardian was killed, and the kernel killed the connector: kill what the connector forked
+        ended = GuardianReport.read(self._guardian_report)
+        code = ended.code
+        if code is None:  # the guardian was killed, and the kernel killed the connector: kill what the connector forked
             code = -signal.SIGKILL
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(int(reports[b"started"]), signal.SIGKILL)
+                os.killpg(ended.process, signal.SIGKILL)
+        elif code == 0 and ended.over:  # It ends well at SIGTERM; what it was started for is not done.
+            code = -signal.SIGTERM
         if self._watched is not None:
             self._watched.rewritten_content(
                 recheck=True
@@ -215,4 +218,6 @@ class LocalConnector:
             stopped=self._stop_requested,
             seconds=time.monotonic() - self._started_at,
             stderr_tail=self._stderr.lines(),
+            reason=ended.reason(self._permissions, stopped=self._stop_requested),
+            is_over_limit=bool(ended.over),
         )

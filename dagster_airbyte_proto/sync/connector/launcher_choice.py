@@ -115,11 +115,14 @@ def _launch_options(
         log.write("STDERR", line.decode(errors="replace").rstrip())
 
     launch, batch_folder = connection.connector.launch, connection.connector.batch_folder
+    limits = connection.connector.limits
     return LaunchOptions(
         permissions=Permissions(
             connection.connector.variables,
             sandbox=connection.sandbox,
             network=isinstance(launch, ProgramLaunch) and launch.network == "host",
+            memory_bytes=limits.max_memory,
+            seconds=limits.timeout_seconds,
             hidden=(environments.parent,),  # our home folder: states, logs, the files of other connectors
             hidden_files=hidden_files,
             writable=(Path(batch_folder),) if batch_folder and "://" not in batch_folder else (),

@@ -249,7 +249,7 @@ def _missing_answer_error(
             remedy = f"{_how_it_was_started(tried, listener)} {remedy}"
         return ProtocolViolation(doing, found, remedy=remedy)
     found = f"it gave no answer, and {mask.text(report.how_it_ended_and_why)}"
-    if verb is Verb.SPEC:
+    if verb is Verb.SPEC and not report.is_over_limit:
         remedy = f"Is its command right? {_how_it_was_started(tried, listener)} {remedy}"
     return ConnectorError(doing, found, remedy=remedy)
 

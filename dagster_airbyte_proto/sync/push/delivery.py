@@ -156,7 +156,8 @@ class ProcessDelivery:
         self._read_on(running, _LAST_WORDS_SECONDS)
         report = running.wait(_LAST_WORDS_SECONDS)
         mask = self._context.destination.mask
-        found = self._output.error or (mask.text(report.how_it_ended_and_why) if report else "")
+        ended = mask.text(report.how_it_ended_and_why) if report else ""
+        found = ended if report is not None and report.is_over_limit else self._output.error or ended
         if not found:
             return error
         retryable = error.retryable or self._output.is_transient
@@ -375,7 +376,9 @@ class ProcessDelivery:
         if has_failed or (error is not None and self.acknowledged < part.end):
             mask = self._context.destination.mask
             ended = mask.text(report.how_it_ended_and_why) if report else "it closed its output and did not end"
-            failure = ConnectorError(doing, error or ended, retryable=self._output.is_transient)
+            # One that is ended for a limit may report that as an error of its own, in words that name no limit.
+            found = ended if report is not None and report.is_over_limit else error or ended
+            failure = ConnectorError(doing, found, retryable=self._output.is_transient)
             failure.pauses_seconds = self._output.pauses_seconds
             raise failure
         if self.acknowledged < part.end:

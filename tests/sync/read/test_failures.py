@@ -64,6 +64,30 @@ def test_a_connector_that_breaks_keeps_what_is_covered_and_leaves_no_process(kin
     expect_whole(place, 30)
 
 
+def test_a_connector_that_is_over_its_time_keeps_what_is_covered(shop: OpenShop) -> None:
+    place = shop()
+    place.connector_options = {"limits": {"timeout_seconds": 1.5}}
+    report = place.sync_of(users(30, failure={"kind": "hang", "after": 17}))
+    told = report.streams["users"]
+    assert (report.status, told.committed, told.state) == (FAILED, 15, {"next": 15})
+    assert "ended by signal 15: it ran for more than 1.5 s (limits: timeout_seconds; raise that" in (told.error or "")
+    place.connector_options = {}
+    expect_whole(place, 30)
+
+
+@pytest.mark.nightly
+def test_a_limit_is_named_where_the_connector_reports_its_end_in_words_of_its_own(shop: OpenShop) -> None:
+    place = shop()
+    place.connector_options = {"limits": {"timeout_seconds": 10}}
+    error = {"message": "shutting down", "failure_type": "system_error"}
+    line = json.dumps({"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1, "error": error}})
+    script = f"end() {{ echo '{line}'; exit 1; }}; trap end TERM; while :; do sleep 0.05; done"
+    place.program = _but_reading(place.folder, script)
+    report = place.sync_of(users(30))
+    assert "shutting down" in str(report.connector.errors)
+    assert "it ran for more than 10 s (limits: timeout_seconds" in (report.streams["users"].error or "")
+
+
 def test_a_connector_that_only_logs_counts_as_silent(shop: OpenShop) -> None:
     place = shop()
     place.program = _but_reading(place.folder, "while :; do echo still here; sleep 0.01; done")
