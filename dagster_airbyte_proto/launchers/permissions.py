@@ -64,7 +64,7 @@ class Permissions(NamedTuple):
 
     def over_memory(self, held: str = "") -> str:
         """The reason why a connector was ended that took more memory than it may have. `held` follows "it held"."""
-        limit = mebibytes(self.memory_bytes or 0)
+        limit = shown_size(self.memory_bytes or 0)
         found = f"it held {held} of memory and may have {limit}" if held else f"it took more memory than {limit}"
         return f"{found} (limits: max_memory; raise that, or have it read less at once)"
 
@@ -89,9 +89,9 @@ class Permissions(NamedTuple):
         return {**allowed, **self.named_variables(host)}
 
 
-def mebibytes(size: int) -> str:
-    """A size for a person."""
-    return f"{size / (1 << 20):,.0f} MiB"
+def shown_size(size: int) -> str:
+    """A size of memory for a person."""
+    return f"{size / (1 << 20):,.0f} MiB" if size >= 1 << 20 else f"{size / (1 << 10):,.0f} KiB"
 
 
 def joined_variables(own: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:

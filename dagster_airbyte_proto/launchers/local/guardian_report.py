@@ -9,7 +9,7 @@ import signal
 from typing import NamedTuple
 
 from dagster_airbyte_proto.launchers.local.guardian import OVER_MEMORY, OVER_TIME
-from dagster_airbyte_proto.launchers.permissions import Permissions, mebibytes
+from dagster_airbyte_proto.launchers.permissions import Permissions, shown_size
 
 
 class GuardianReport(NamedTuple):
@@ -41,13 +41,13 @@ class GuardianReport(NamedTuple):
     def reason(self, permissions: Permissions, *, stopped: bool) -> str:
         """The reason for the end, for `ExitReport`; none where its code or signal says all that is known."""
         if self.over == OVER_MEMORY:
-            return permissions.over_memory(mebibytes(self.held_bytes))
+            return permissions.over_memory(shown_size(self.held_bytes))
         if self.over == OVER_TIME:
             return permissions.over_time()
         return self._reason_of_kill() if self.code == -signal.SIGKILL and not stopped else ""
 
     def _reason_of_kill(self) -> str:
-        peak = f"; its largest process had {mebibytes(self.peak_bytes)} at most" if self.peak_bytes else ""
+        peak = f"; its largest process had {shown_size(self.peak_bytes)} at most" if self.peak_bytes else ""
         if self.oom_kills == 0:
             return f"we did not send it, nor did the kernel for want of memory{peak}"
         meanwhile = f" (the kernel has ended {self.oom_kills} for that meanwhile)" if self.oom_kills else ""

@@ -29,13 +29,16 @@ DIGEST_BYTES = 32
 TRAPPED, OUT_OF_MEMORY, NOT_LOADED = 70, 71, 72
 """The exit codes of this program; 0 if the component ended by itself."""
 MARK = "wasmtime: "
+MEMORY, DECLARED, GRANTED = "memory:", "declared", "granted"
+"""The words of the last line: the size of its memory, its limit, and whether its manifest sets that."""
 _READY = struct.Struct("<IIII14Q")
 _MAGIC, _READY_NUMBER = 0x34574252, 1 << 16
 _MAX_TASK_BYTES = 64 << 20
 _LOCK_SECONDS, _LOOK_SECONDS = 300.0, 0.05
-_MEMORIES = 3
-"""The connector's, and those of the two halves of the adapter. The limit holds for each."""
-_INSTANCES, _TABLES, _TABLE_ELEMENTS = 64, 64, 1 << 20
+MEMORIES, INSTANCES, TABLES, TABLE_ELEMENTS = 3, 64, 64, 1 << 20
+"""The memories are the connector's, and those of the two halves of the adapter. The limit holds for each."""
+_RESERVED_BYTES = 4 << 30
+"""The addresses that wasmtime reserves for a memory. It opens those to which the memory has grown."""
 _MEMORY_WORDS = ("memory minimum size", "exceeds memory limits", "memory allocation of", "forcing trap when growing")
 
 
@@ -52,10 +55,10 @@ def main(wasmtime_folder: str) -> None:
         store = wasmtime.Store(engine)
         store.set_limits(
             memory_size=task["memory_bytes"],
-            table_elements=_TABLE_ELEMENTS,
-            instances=_INSTANCES,
-            tables=_TABLES,
-            memories=_MEMORIES,
+            table_elements=TABLE_ELEMENTS,
+            instances=INSTANCES,
+            tables=TABLES,
+            memories=MEMORIES,
         )
         store.set_wasi(_wasi(task))
         linker = Linker(engine)
@@ -65,13 +68,11 @@ def main(wasmtime_folder: str) -> None:
         exported = instance.get_export_index(store, "wasi:cli/run@0.2.0")
         run = instance.get_func(store, instance.get_export_index(store, "run", exported))
     except (wasmtime.WasmtimeError, OSError) as error:
-        text = str(error)
-        _end(OUT_OF_MEMORY if any(words in text for words in _MEMORY_WORDS) else NOT_LOADED, text)
+        _end(NOT_LOADED, str(error), task)
     try:
         run(store)
     except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
-        text = str(error)
-        _end(OUT_OF_MEMORY if any(words in text for words in _MEMORY_WORDS) else TRAPPED, text)
+        _end(TRAPPED, str(error), task)
     os._exit(0)
 
 
@@ -205,13 +206,39 @@ def _write(data: bytes) -> None:
         data = data[os.write(1, data) :]
 
 
-def _end(code: int, text: str) -> None:
+def _end(code: int, text: str, task: dict[str, Any]) -> None:
     """Ends the program. Each line of the reason is marked, so that it is told from what the component printed."""
+    if any(words in text for words in _MEMORY_WORDS):
+        code = OUT_OF_MEMORY
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("note: ")]
+    set_by = DECLARED if task["memory_is_declared"] else GRANTED
+    lines.append(f"{MEMORY} {_largest_memory()} {task['memory_bytes']} {set_by}")
     try:
         os.write(2, "".join(f"\n{MARK}{line}" for line in lines).encode() + b"\n")
     finally:
         os._exit(code)
+
+
+def _largest_memory() -> int:
+    """The size of the component's largest memory; 0 where this system does not show it.
+
+    That a memory was refused to grow, wasmtime tells the component alone: it gives up in its own way, by a trap that
+    says no more. And of a component no memory can be reached from here. But the addresses of this program show it: what
+    is open in front of a large part that is closed.
+    """
+    largest = size = opened_until = 0
+    try:
+        with open("/proc/self/maps", "rb") as file:  # noqa: PTH123
+            for line in file:
+                addresses, rights = line.split()[:2]
+                begin, end = (int(each, 16) for each in addresses.split(b"-"))
+                if rights == b"rw-p":  # One behind the other: a part that still is as it was loaded has a file.
+                    size, opened_until = end - begin + (size if begin == opened_until else 0), end
+                elif rights == b"---p" and begin == opened_until and size + end - begin >= _RESERVED_BYTES:
+                    largest = max(largest, size)
+    except OSError:
+        return 0
+    return largest
 
 
 if __name__ == "__main__":

@@ -140,6 +140,7 @@ class WasmLauncher:
             "component": str(component.composed.absolute()),
             "compiled": str(component.compiled.absolute()),
             "memory_bytes": grants.memory_bytes,
+            "memory_is_declared": grants.memory_is_declared,
             "variables": self._variables(grants),
             "preopens": self._preopens(grants),
         }

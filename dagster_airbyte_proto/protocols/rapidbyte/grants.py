@@ -93,13 +93,15 @@ class HostRule(NamedTuple):
 
 
 class Grants(NamedTuple):
-    """All that one connector gets of this machine."""
+    """All that one connector gets of this machine. `memory_is_declared`: its manifest sets the limit of memory, and no
+    connection can raise it."""
 
     hosts: HostRule = HostRule()
     variables: tuple[str, ...] = ()
     preopens: tuple[str, ...] = ()
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    memory_is_declared: bool = False
 
     def lines(self) -> Iterator[str]:
         """The grants for a person, a line each."""
@@ -124,6 +126,7 @@ def granted(manifest: ConnectorManifest, narrowing: Narrowing, config: Mapping[s
         _granted_folders(permissions.fs.preopens, narrowing.preopens),
         int(_smaller(memory, narrowing.memory_bytes, DEFAULT_MEMORY_BYTES)),
         float(_smaller(limits.timeout_seconds, narrowing.timeout_seconds, DEFAULT_TIMEOUT_SECONDS)),
+        memory is not None and memory == _smaller(memory, narrowing.memory_bytes, DEFAULT_MEMORY_BYTES),
     )
 
 

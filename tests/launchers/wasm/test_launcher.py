@@ -128,7 +128,7 @@ def test_time_in_which_it_waits_for_us_does_not_count(source: Component) -> None
 def test_one_that_does_not_fit_into_its_memory_says_so(source: Component) -> None:
     small = source.read("log 2 a", source.launcher(Narrowing(memory_bytes=1 << 16)))
     assert small.report.code == 71
-    assert "needs more memory than it may have (limits: max_memory)" in small.errors[0]
+    assert "needs more memory than it may have, 64 KiB (limits: max_memory; raise that" in small.errors[0]
 
 
 def test_one_that_waits_for_a_server_holds_up_no_reader(source: Component) -> None:

@@ -88,7 +88,12 @@ def test_any_bytes_have_sections_or_are_no_wasm(junk: bytes) -> None:
 def test_what_a_connection_omits_stays_as_the_manifest_has_it() -> None:
     grants = granted(_read(), Narrowing(), {"db": {"host": "localhost"}})
     assert grants == Grants(
-        HostRule(("db.acme.com", "*.corp"), ("localhost",)), ("TOKEN", "DSN"), ("/data", "/exports"), 128 << 20, 60.0
+        HostRule(("db.acme.com", "*.corp"), ("localhost",)),
+        ("TOKEN", "DSN"),
+        ("/data", "/exports"),
+        128 << 20,
+        60.0,
+        True,
     )
     assert list(grants.lines()) == [
         "hosts: db.acme.com, *.corp, localhost (of its config)",
@@ -102,7 +107,7 @@ def test_what_a_connection_omits_stays_as_the_manifest_has_it() -> None:
 def test_a_connection_narrows_and_never_widens() -> None:
     narrowing = Narrowing(("*.acme.com", "x"), ("DSN", "HOME"), ("/exports", "/etc"), 1 << 40, 30)
     grants = granted(_read(), narrowing)
-    assert grants[1:] == (("DSN",), ("/exports",), 128 << 20, 30.0)
+    assert grants[1:] == (("DSN",), ("/exports",), 128 << 20, 30.0, True)
     assert [grants.hosts.permits(host, 443) for host in ("db.acme.com", "x", "a.corp", "other.acme.com")] == [
         True,
         False,
@@ -116,10 +121,15 @@ def test_an_empty_list_blocks_all() -> None:
     assert (grants.variables, grants.preopens, grants.hosts.permits("db.acme.com", 5432)) == ((), (), False)
 
 
+def test_it_is_known_who_can_raise_the_limit_of_memory() -> None:
+    assert not granted(_read(), Narrowing(memory_bytes=64 << 20)).memory_is_declared
+    assert not granted(ConnectorManifest(), Narrowing()).memory_is_declared
+
+
 def test_without_limits_there_are_defaults() -> None:
     bare = ConnectorManifest()
-    assert granted(bare, Narrowing())[3:] == (1 << 30, 300.0)
-    assert granted(bare, Narrowing(memory_bytes=5, timeout_seconds=900))[3:] == (5, 900.0)
+    assert granted(bare, Narrowing())[3:5] == (1 << 30, 300.0)
+    assert granted(bare, Narrowing(memory_bytes=5, timeout_seconds=900))[3:5] == (5, 900.0)
 
 
 @pytest.mark.parametrize("memory", ["lots", -1, 0, "0mb", "9" * 400])

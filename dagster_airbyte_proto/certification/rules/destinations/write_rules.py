@@ -145,11 +145,11 @@ def memory_is_flat(evidence: DestinationEvidence) -> Ruling:
     if middle.peak_memory_bytes is None or peak is None:
         return cannot_tell("its memory could not be measured")
     if not _is_long(middle, last):
-        return cannot_tell(f"{_mebibytes(last.size_bytes)} were sent, too few to compare: try more --rows")
+        return cannot_tell(f"{_shown_size(last.size_bytes)} were sent, too few to compare: try more --rows")
     grown, sent = peak - middle.peak_memory_bytes, last.size_bytes - middle.size_bytes
-    text = f"{_mebibytes(grown)} more at the end than after half of {write.rows:,} rows, at most {_mebibytes(peak)}"
+    text = f"{_shown_size(grown)} more at the end than after half of {write.rows:,} rows, at most {_shown_size(peak)}"
     if grown > sent and grown > _MANY_BYTES:
-        found = f"{text}, while {_mebibytes(sent)} were sent: it keeps what it gets"
+        found = f"{text}, while {_shown_size(sent)} were sent: it keeps what it gets"
         return Ruling(Outcome.WARNING, found, remedy="Write what has gathered at each state, or at a fixed size.")
     return holds(text)
 
@@ -167,7 +167,7 @@ def speed_is_flat(evidence: DestinationEvidence) -> Ruling:
         return cannot_tell("too few rows were sent")
     middle, last = write.marks[len(write.marks) // 2 - 1], write.marks[-1]
     if not _is_long(middle, last):
-        return cannot_tell(f"{_mebibytes(last.size_bytes)} were sent, too few to compare: try more --rows")
+        return cannot_tell(f"{_shown_size(last.size_bytes)} were sent, too few to compare: try more --rows")
     first_half, second_half = middle.seconds, last.seconds - middle.seconds
     if last.seconds < _SHORT_SECONDS:
         return cannot_tell(
@@ -235,5 +235,5 @@ def _stderr(write: WriteEvidence) -> tuple[Sample, ...]:
     return tuple(Sample("end of stderr", line) for line in (report.stderr_tail[-3:] if report else ()))
 
 
-def _mebibytes(size_bytes: int) -> str:
+def _shown_size(size_bytes: int) -> str:
     return f"{size_bytes / (1 << 20):.1f} MiB"
