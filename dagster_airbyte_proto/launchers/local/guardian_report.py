@@ -11,6 +11,9 @@ from typing import NamedTuple
 from dagster_airbyte_proto.launchers.local.guardian import OVER_MEMORY, OVER_TIME
 from dagster_airbyte_proto.launchers.permissions import Permissions, shown_size
 
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""The second is how a shell reports it, which waited for the connector."""
+
 
 class GuardianReport(NamedTuple):
     """`code` is negative for a signal; None if the guardian itself was killed.
@@ -44,11 +47,11 @@ class GuardianReport(NamedTuple):
             return permissions.over_memory(shown_size(self.held_bytes))
         if self.over == OVER_TIME:
             return permissions.over_time()
-        return self._reason_of_kill() if self.code == -signal.SIGKILL and not stopped else ""
+        return self._reason_of_kill() if self.code in _KILLED and not stopped else ""
 
     def _reason_of_kill(self) -> str:
         peak = f"; its largest process had {shown_size(self.peak_bytes)} at most" if self.peak_bytes else ""
         if self.oom_kills == 0:
-            return f"we did not send it, nor did the kernel for want of memory{peak}"
-        meanwhile = f" (the kernel has ended {self.oom_kills} for that meanwhile)" if self.oom_kills else ""
-        return f"memory probably ran out{meanwhile}{peak}; give the machine or the container more, or read less at once"
+            return f"SIGKILL was neither ours nor the kernel's for want of memory{peak}"
+        counted = f" (the kernel has ended {self.oom_kills} for that meanwhile)" if self.oom_kills else ""
+        return f"memory probably ran out{counted}{peak}; give the machine or the container more, or read less at once"

@@ -222,9 +222,9 @@ def _end(code: int, text: str, task: dict[str, Any]) -> None:
 def _largest_memory() -> int:
     """The size of the component's largest memory; 0 where this system does not show it.
 
-    That a memory was refused to grow, wasmtime tells the component alone: it gives up in its own way, by a trap that
-    says no more. And of a component no memory can be reached from here. But the addresses of this program show it: what
-    is open in front of a large part that is closed.
+    wasmtime reports to the component alone that a memory was refused to grow. The component gives up in its own way, by
+    a trap that says no more, and its memories cannot be reached from here. But the addresses of this program show them:
+    each is open in front of a large part that is closed.
     """
     largest = size = opened_until = 0
     try:
