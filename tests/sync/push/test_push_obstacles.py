@@ -305,3 +305,15 @@ def test_what_is_acknowledged_is_kept_where_there_is_no_time_to_remember_it(
     again = table.contacts()
     assert (again.status, again.sent, len(table.received())) == ("complete", 0, 23)
     assert table.delivered().keys() == set(range(1, 24))
+
+
+@pytest.mark.nightly
+def test_one_whose_time_is_over_has_taken_no_row_by_ending_well(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, protocol="singer", mode="append")
+    table.fill([person(number) for number in range(1, 24)])
+    table.options["acknowledge"] = "exit"
+    table.config |= {"drains": True, "hangs_after": 13}
+    table.connector = {"limits": {"timeout_seconds": 5}}
+    report = table.contacts()
+    assert (report.acknowledged, report.unknown) == (10, 13)  # By its state, and not by its exit code 0.
+    assert "it ran for more than 5 s (limits: timeout_seconds" in (report.error or "")
