@@ -6,8 +6,9 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,6 +22,17 @@ from dagster_airbyte_proto.sync.state_server.server import StateServer
 from tests.sync.state_server.test_server import LIMITS, STREAM, Served
 
 pytestmark = pytest.mark.timeout(300)
+
+# The calls of both dialects but `state.set`, each with what it answers where there is no value.
+_READ_OR_DROPPED: dict[str, Sequence[Any]] = {
+    "state.get": ({},),
+    "state.size": ({"size": 0},),
+    "state.list": (b"", []),
+    "state.del": ({},),
+    "state.delete": ({"rowsDeleted": 0},),
+    "state.deleteAll": ({"rowsDeleted": 0},),
+    "state.deleteByPrefix": ({},),
+}
 
 
 @pytest.fixture
@@ -96,30 +108,33 @@ def test_a_slow_reader_holds_up_nobody_and_ends_with_the_server(served: Served) 
 )
 def test_no_client_reaches_the_values_of_another_asset(served: Served, others: Asset) -> None:
     """By its own secret it has its own values, whatever the key; by the other's server it has none without the other's
-    secret."""
+    secret. So it is for each call of both dialects."""
     lease = served.lease
     if others.connection != lease.connection:
         lease = served.store.acquire(others.connection, run_id="run-2", holder="me", seconds=60)
     secret_key = ("token", "of another")
-    served.store.set_values(lease, others, ValueChanges({secret_key: b'"hidden"'}), who="me")
+    kept: dict[Key, bytes | None] = {secret_key: b'"hidden"'}
+    served.store.set_values(lease, others, ValueChanges(kept), who="me")
     theirs = StateServer(
         PendingValues(served.store, others, LIMITS), OUR_MACHINE, is_as_specified=True, check=lambda: None
     )
     try:
-        own = served.server.secret
+        own, port = served.server.secret, served.port
         place = [others.connection, str(others.stream), others.partition]
         for key in (secret_key, (*place, *secret_key), (f"../{others.connection}", *secret_key), ("%", "%")):
-            assert served.ask("state.get", {"key": key}) == {}
-            assert served.ask("state.deleteAll", {"prefix": key[:1]}) == {"rowsDeleted": 0}
-            assert served.ask("state.list", {"prefix": key[:1]}) in (b"", [])
-        port, served.port = served.port, urlsplit(theirs.variables["RPC_URL"]).port or 0
+            for method, nothing in _READ_OR_DROPPED.items():
+                assert served.ask(method, {"key": key, "prefix": key[:1]}) in nothing, method
+                assert served.status == 200
+        served.port = urlsplit(theirs.variables["RPC_URL"]).port or 0
         for path, headers in ((f"/{own}", {}), ("", {"Authorization": f"Bearer {own}"}), ("", {})):
-            served.ask("state.get", {"key": secret_key}, path=path, **headers)
-            assert served.status == 401
+            for method in (*_READ_OR_DROPPED, "state.set"):
+                refusal = served.ask(method, {"key": secret_key, "prefix": ["token"], "value": 1}, path=path, **headers)
+                assert (served.status, list(refusal)) == (401, ["error"]), method
+                assert not any(word in refusal["error"] for word in ("hidden", "token", "of another", *place[:2]))
         served.port = port
         assert served.ask("state.set", {"key": secret_key, "value": "mine"}) == {}
         served.keep()
-        assert served.store.kept_value(others, secret_key) == b'"hidden"'
+        assert dict(served.store.kept_values(others)) == kept
     finally:
         theirs.close()
 
