@@ -11,7 +11,7 @@ is a multiple of 3, and twice to those whose id is one less. The credentials say
 - `replies`: the number of replies to each row. `is_bare`: they have nothing but the city.
 - `tallies`: the city is the number of rows so far, which it keeps by the state server under ["rows"].
 - `chatters`: it logs for ever in the place of its replies to the row with this id.
-- `notes`: a file, to which it writes the id of each row that it gets.
+- `notes`: a file, to which it writes the id of each row that it gets; `notes_of`, another field of the row.
 - `once`: a file; once it is there, it neither halts nor dies, and it makes it before it does.
 """
 
@@ -48,7 +48,7 @@ def _enrich(row: dict[str, Any], config: dict[str, Any], options: dict[str, Any]
     number = row["id"]
     if "notes" in config:
         with Path(config["notes"]).open("a") as file:
-            file.write(f"{number}\n")
+            file.write(f"{row.get(config.get('notes_of', 'id'))}\n")
     if number == config.get("halts_at") and _has_turn(config):
         status = config.get("halt_status", "error")
         halt = {"status": status, "message": "no more credits"}

@@ -22,6 +22,12 @@ def numbering(*, tallies: bool = True, **config: Any) -> dict[str, Any]:
 
 
 def kept_tally(store: ValueStore, connection: str, stream: str) -> int:
-    """The number that it keeps for a stream; 0 if it keeps none."""
+    """The number that it keeps for a stream; 0 if it keeps none. Of several it is the highest."""
+    return max(kept_tallies(store, connection, stream), default=0)
+
+
+def kept_tallies(store: ValueStore, connection: str, stream: str) -> list[int]:
+    """The numbers that the enrichments of a chain keep for a stream, in their order."""
     states = stored_transform_states(store, Asset(connection, StreamId.of(stream)))
-    return max([int(values_of_state(each.values).get(("rows",), b"0")) for each in states], default=0)
+    in_order = sorted(states, key=lambda each: each.transform)
+    return [int(values_of_state(each.values).get(("rows",), b"0")) for each in in_order]

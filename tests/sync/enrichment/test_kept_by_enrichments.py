@@ -10,7 +10,7 @@ from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.crashes.fake_connection import FakeConnection
 from tests.sync.crashes.sync_fork_server import SyncForkServer
-from tests.sync.enrichment.kept_tally import kept_tally, numbering
+from tests.sync.enrichment.kept_tally import kept_tallies, kept_tally, numbering
 from tests.sync.shop import REFRESH, Shop
 
 _KILLED = -9
@@ -79,13 +79,15 @@ def test_beside_a_cache_none_are_kept(shop: OpenShop) -> None:
 
 
 def test_two_enrichments_in_a_chain_keep_their_own(shop: OpenShop) -> None:
-    """The second one gets the rows that the first has made."""
+    """One program and the same columns, and so one name, twice. The second one gets the rows that the first has
+    made."""
     place = shop()
-    place.more = {"transforms": [numbering(tallies=False, replies=2), numbering()]}
+    place.more = {"transforms": [numbering(replies=2), numbering()]}
     for records in (3, 5):
         told = place.sync_of(_users(records)).streams["users"]
         assert (told.status, told.added, told.committed) == (SyncStatus.COMPLETE, told.emitted, 2 * told.emitted)
         _check_numbers(place, 2 * records)
+        assert kept_tallies(place.store, "shop", "users") == [records, 2 * records]
 
 
 _POINTS = ("load.staged", "load.announced", "table.committed", "load.committed", "load.promoted", "run.ended")

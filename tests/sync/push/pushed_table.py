@@ -31,7 +31,7 @@ from dagster_airbyte_proto.sync.push.run import push_connection
 from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
 from dagster_airbyte_proto.testing.faults import CallFaults, with_faults
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
-from tests.sync.enrichment.kept_tally import kept_tally
+from tests.sync.enrichment.kept_tally import kept_tallies, kept_tally
 
 FORMAT = "dagster_airbyte_proto.testing.folder.format:FOLDER"
 PEOPLE = TableName("shop", "people")
@@ -242,6 +242,11 @@ class PushedTable:
         """The number of rows that an enrichment keeps."""
         with closing(SqlStore(self.settings.state_url)) as store:
             return kept_tally(store, self.connection_name, self.stream)
+
+    def tallies(self) -> list[int]:
+        """The numbers of rows that the enrichments of a chain keep."""
+        with closing(SqlStore(self.settings.state_url)) as store:
+            return kept_tallies(store, self.connection_name, self.stream)
 
     def _lines(self) -> list[Row]:
         return [json.loads(line) for line in self.out.read_text().splitlines()] if self.out.exists() else []
