@@ -92,7 +92,12 @@ def _get(parts: Mapping[str, msgspec.Raw], values: Values, is_as_specified: bool
 def _set(parts: Mapping[str, msgspec.Raw], values: Values, _: bool) -> bytes:
     if "value" not in parts:
         raise BadCall("value is missing")
-    values.set(_key(parts, "key"), bytes(parts["value"]))
+    value = bytes(parts["value"])
+    try:
+        value.decode()  # msgspec looks at no byte of a string that it does not decode.
+    except UnicodeDecodeError:
+        raise BadCall("value is no UTF-8 text") from None
+    values.set(_key(parts, "key"), value)
     return b"{}"
 
 
@@ -135,6 +140,8 @@ def _array(found: Iterable[tuple[tuple[str, ...], bytes]]) -> Iterator[bytes]:
 
 def _pair(each: tuple[tuple[str, ...], bytes]) -> bytes:
     key, value = each
+    if b"\n" in value:  # A list in lines has one line for each.
+        value = msgspec.json.format(value, indent=-1)
     return b'{"key":' + msgspec.json.encode(key) + b',"value":' + value + b"}"
 
 

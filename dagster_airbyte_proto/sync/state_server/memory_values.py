@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 from dagster_airbyte_proto.checkpoints.kept_values import KeptValue, Key, stored_key
-from dagster_airbyte_proto.protocols.syncmaven.state_calls import BadCall
 from dagster_airbyte_proto.sync.state_server.pending_values import LimitExceeded, ValueLimits
 
 LIMITS_OF_STATE = ValueLimits(key_bytes=600, kept=100_000, kept_bytes=16 << 20)
@@ -40,11 +39,7 @@ class MemoryValues:
             return self._values.get(key)
 
     def set(self, key: Key, value: bytes) -> None:
-        """Raises LimitExceeded, and BadCall for a value that is no text."""
-        try:
-            value.decode()
-        except UnicodeDecodeError:
-            raise BadCall("value is no UTF-8 text") from None
+        """Raises LimitExceeded."""
         limits, size, key_bytes = self._limits, _size(key, value), len(stored_key(key))
         if size > limits.value_bytes:
             raise self._too_much(f"a value and its key may have {limits.value_bytes:,} bytes, and these have {size:,}")

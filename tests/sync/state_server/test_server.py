@@ -109,6 +109,11 @@ def test_the_calls_of_the_specification(tmp_path: Path) -> None:
     served.server.close()
 
 
+def test_a_value_with_line_ends_is_one_line_of_a_list(served: Served) -> None:
+    served.ask("state.set", b'{"key":"a","value":{\n"at": [1,\r\n  2.50]}}')
+    assert served.ask("state.list", {"prefix": "a"}) == b'{"key":["a"],"value":{"at":[1,2.50]}}\n'
+
+
 def test_values_that_come_and_go_leave_nothing_that_waits(served: Served) -> None:
     for number in range(60):
         served.values.set((str(number), "x" * 100), b"1")
@@ -259,6 +264,7 @@ def test_a_run_that_is_over_is_served_no_more(served: Served) -> None:
         ("state.get", {"key": ["a"] * 65}, 400),
         ("state.get", {"key": [1]}, 400),
         ("state.set", {"key": "a"}, 400),
+        ("state.set", b'{"key":"a","value":"\xff"}', 400),
         ("state.set", {"key": "a", "value": "x" * 1000}, 413),
         ("state.set", {"key": "a", "value": "x" * 5000}, 413),
         ("state.set", {"key": "k" * 500, "value": 1}, 413),
