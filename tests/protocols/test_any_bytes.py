@@ -1,4 +1,5 @@
-"""Any bytes give an event, and nothing else; of Syncmaven's two readers, an event or a message of its own."""
+"""Any bytes give an event, and nothing else; of Syncmaven's readers, an event or a message of its own. Any call to the
+state server is answered, or refused."""
 
 import json
 from pathlib import Path
@@ -10,15 +11,20 @@ from hypothesis import strategies as st
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.destination import StreamResult
-from dagster_airbyte_proto.protocols.events import Event
+from dagster_airbyte_proto.protocols.events import Event, OperationsEvent
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
 from dagster_airbyte_proto.protocols.syncmaven import enrichment, messages
+from dagster_airbyte_proto.protocols.syncmaven.destination import SyncmavenDestination
+from dagster_airbyte_proto.protocols.syncmaven.state_calls import BadCall, answer
+from dagster_airbyte_proto.sync.state_server.memory_values import LIMITS_OF_STATE, MemoryValues
+from dagster_airbyte_proto.sync.state_server.pending_values import LimitExceeded
 
 _TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 _EVENTS = get_args(Event)
 _OF_SYNCMAVEN = (*_EVENTS, StreamResult, *get_args(messages.EnrichmentReply))
 _PROTOCOLS: tuple[SourceProtocol, ...] = (AirbyteSource(), SingerSource())
-_COUNTS = {"received": 3, "success": 2, "skipped": 0, "failed": 1}
+_SYNCMAVEN = SyncmavenDestination()
+_CALLS = ("get", "set", "del", "delete", "deleteAll", "deleteByPrefix", "size", "list")
 
 _MESSAGES = [
     line
@@ -26,17 +32,6 @@ _MESSAGES = [
     if not path.name.endswith(".events.jsonl")
     for line in path.read_bytes().splitlines()
     if len(line) < 3000
-]
-_MESSAGES += [
-    messages.line("spec", {"roles": ["destination"], "connectionCredentials": {"type": "object"}}).strip(),
-    b'{"type":"connection-spec","credentialsSchema":{"type":"object"}}',
-    messages.line("stream-spec", {"defaultStream": "a", "streams": [{"name": "a", "rowType": {}}]}).strip(),
-    messages.line("stream-result", {**_COUNTS, "people": _COUNTS}).strip(),
-    messages.line("enrichment-response", {"row": {"id": 1, "city": "Graz"}}).strip(),
-    b'{"type":"enrichment-reply","row":{"id":1}}',
-    messages.line("log", {"level": "info", "message": "begins", "params": [{"a": 1}, None]}).strip(),
-    messages.line("halt", {"status": "error", "message": "full\n at add", "data": {"code": 7}}).strip(),
-    b'{"status":"ok","message":"ready"}',
 ]
 
 # Values where a field of another type is expected; integers too large for a float among them.
@@ -49,7 +44,9 @@ _any_json = st.recursive(
 
 def _give_an_event(line: bytes) -> bool:
     """In every protocol, whose ever the line is."""
-    replies = messages.reply(line), enrichment.reply(line)
+    replies = messages.reply(line), enrichment.reply(line), _SYNCMAVEN.reply(line)
+    streams = [_SYNCMAVEN.operations(found.message) for found in replies if isinstance(found, OperationsEvent)]
+    assert all(isinstance(each.object_name, str) for found in streams for each in found)
     return all(isinstance(protocol.event(line), _EVENTS) for protocol in _PROTOCOLS) and all(
         isinstance(found, _OF_SYNCMAVEN) for found in replies
     )
@@ -63,10 +60,7 @@ def test_any_bytes_give_an_event(line: bytes) -> None:
 @given(st.sampled_from(_MESSAGES), st.data())
 @settings(max_examples=300)
 def test_a_message_with_bytes_changed_gives_an_event(line: bytes, data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, len(line)))
-    end = data.draw(st.integers(start, min(len(line), start + 10)))
-    junk = data.draw(st.binary(max_size=6) | st.sampled_from([b"NaN", b"\\ud800", b"\xff", b"1e999", b"{", b"]", b'"']))
-    assert _give_an_event(line[:start] + junk + line[end:])
+    assert _give_an_event(_changed(line, data))
 
 
 @given(st.sampled_from(_MESSAGES), _any_json, st.data())
@@ -84,6 +78,31 @@ def test_a_message_with_a_value_of_another_type_gives_an_event(line: bytes, valu
             break
         place = place[key]
     assert _give_an_event(json.dumps(message).encode())
+
+
+def _changed(line: bytes, data: st.DataObject) -> bytes:
+    start = data.draw(st.integers(0, len(line)))
+    end = data.draw(st.integers(start, min(len(line), start + 10)))
+    junk = data.draw(st.binary(max_size=6) | st.sampled_from([b"NaN", b"\\ud800", b"\xff", b"1e999", b"{", b"]", b'"']))
+    return line[:start] + junk + line[end:]
+
+
+@given(st.sampled_from(_CALLS), _any_json, st.booleans(), st.data())
+@settings(max_examples=300)
+def test_any_call_to_the_state_server_is_answered_with_json_or_refused(
+    name: str, value: object, is_as_specified: bool, data: st.DataObject
+) -> None:
+    keyed = {data.draw(st.sampled_from(["key", "prefix", "value"])): value}
+    body = json.dumps({"key": ["a", "ü"], "prefix": "a", "value": {"b": [1, None]}, **keyed}, indent=1).encode()
+    values = MemoryValues({("a",): b"0", ("a", "\n"): b'{"x":\n1}'}, LIMITS_OF_STATE)
+    try:
+        for call in (f"state.{name}", "state.list"):
+            found = answer(call, _changed(body, data), values, is_as_specified=is_as_specified)
+            whole = b"".join(found.pieces)
+            for line in whole.splitlines() if found.content_type.endswith("ndjson") else [whole]:
+                json.loads(line)
+    except (BadCall, LimitExceeded) as refused:
+        assert str(refused)
 
 
 def test_every_beginning_of_every_message_gives_an_event() -> None:

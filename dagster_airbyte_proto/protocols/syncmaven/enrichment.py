@@ -14,6 +14,7 @@ from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 from dagster_airbyte_proto.protocols.destination import StreamResult
 from dagster_airbyte_proto.protocols.events import ErrorEvent, Event, PlainLine
+from dagster_airbyte_proto.protocols.lines import BYTE_ORDER_MARK
 from dagster_airbyte_proto.protocols.syncmaven import messages
 
 ROW_FRAME = '{"type":"enrichment-request","payload":{"row":', "}}"
@@ -46,8 +47,9 @@ def reply(text: bytes) -> messages.EnrichmentReply | StreamResult | Event:
     none. So is a reply that cannot be read, such as one into which another thread has printed.
     """
     found = messages.reply(text, may_halt=False)
-    if isinstance(found, PlainLine) and _REPLY_START.match(text):
-        return ErrorEvent(UnmaskedText(f"a reply of {len(text):,} bytes is no JSON: its line is cut off or broken"))
+    if isinstance(found, PlainLine) and _REPLY_START.match(text.removeprefix(BYTE_ORDER_MARK)):
+        size = len(text.rstrip())
+        return ErrorEvent(UnmaskedText(f"a reply of {size:,} bytes is no JSON: its line is cut off or broken"))
     return found
 
 

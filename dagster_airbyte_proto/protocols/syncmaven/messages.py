@@ -30,6 +30,7 @@ from dagster_airbyte_proto.protocols.events import (
     SpecEvent,
     UnknownEvent,
 )
+from dagster_airbyte_proto.protocols.lines import BYTE_ORDER_MARK
 from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value
 
 _LEVELS = {"debug": LogLevel.DEBUG, "info": LogLevel.INFO, "warn": LogLevel.WARN, "error": LogLevel.ERROR}
@@ -85,6 +86,7 @@ def reply(text: bytes, *, may_halt: bool = True) -> StreamResult | EnrichmentRep
 
     Unless the connector `may_halt`, a halt is an error, whatever status it has; without a type, "ok" may be none then.
     """
+    text = text.removeprefix(BYTE_ORDER_MARK)
     if b'"enrichment-re' in text and (row := _enriched_row(text)) is not None:
         return EnrichedRow(row)
     try:
@@ -196,8 +198,9 @@ def _enriched(body: Mapping[str, Any]) -> EnrichedRow | Event:
 
 def _log(body: Mapping[str, Any]) -> Event:
     params = body.get("params")
-    texts = [str(body.get("message", "")), *map(_shown, params if isinstance(params, list) else ())]
-    return LogEvent(_LEVELS.get(str(body.get("level")).lower(), LogLevel.INFO), " ".join(texts))
+    shown = [] if params is None else params if isinstance(params, list) else [params]
+    texts = [str(body.get("message", "")), *map(_shown, shown)]
+    return LogEvent(_LEVELS.get(str(body.get("level")).lower(), LogLevel.INFO), " ".join(filter(None, texts)))
 
 
 def _shown(param: Any) -> str:
