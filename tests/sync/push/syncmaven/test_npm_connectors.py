@@ -2,9 +2,10 @@
 the same rows: the requests at the service are equal.
 
 There are three: of Resend, Facebook Ads and Twitter Ads, all of 0.0.1-alpha.22. The kit that they pin is not on npm, so
-that npm installs them only with an override by that of 0.0.11. Two of them bring an old kit within their script, which
-loses rows under any host. So the source that is in the packages is compiled here, and runs on the kit of 0.0.11. The
-connectors call their services at fixed addresses, which `redirected.js` turns to the server of the test.
+that npm installs them only with an override by that of 0.0.11. So Twitter's runs as it is published. The other two
+bring an old kit within their script, which loses rows under any host: the source that is in their packages is compiled
+here, and runs on the kit of 0.0.11. The connectors call their services at fixed addresses, which `redirected.js` turns
+to the server of the test.
 """
 
 import json
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -51,11 +53,13 @@ _OF_THE_RUN = {"description", "session_id", "effective_at", "expires_at"}
 
 
 class Connector(NamedTuple):
-    """A connector of npm: its package, its credentials, and the fields that it takes."""
+    """A connector of npm: its package, its credentials, the fields that it takes, and its script with the old kit, if
+    it is published with one."""
 
     package: str
     credentials: Row
     fields: str
+    old_script: str | None = "dist/main.js"
 
 
 _CONNECTORS = {
@@ -65,8 +69,11 @@ _CONNECTORS = {
         "@syncmaven/twitter-ads",
         dict.fromkeys(("consumerKey", "consumerSecret", "accessToken", "accessTokenSecret", "accountId"), "7"),
         "email",
+        old_script=None,
     ),
 }
+_WITH_OLD_KIT = [name for name, each in _CONNECTORS.items() if each.old_script]
+_OVERRIDES = {"@syncmaven/node-cdk": _KIT, "@syncmaven/protocol": _KIT}
 
 
 class AudienceServer:
@@ -153,8 +160,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     require_npm()
     folder = tmp_path_factory.mktemp("connectors")
     wanted = {each.package: _VERSION for each in _CONNECTORS.values()}
-    overrides = {"@syncmaven/node-cdk": _KIT, "@syncmaven/protocol": _KIT}
-    (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": wanted, "overrides": overrides}))
+    about = {"private": True, "dependencies": wanted, "overrides": _OVERRIDES}
+    (folder / "package.json").write_text(json.dumps(about))
     command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", PACKAGE, "typescript@5.4.5"]
     subprocess.run(command, cwd=folder, check=True, timeout=250)
     compiled = [f"node_modules/{each.package}" for each in _CONNECTORS.values()]
@@ -171,6 +178,15 @@ def services() -> Iterator[tuple[AudienceServer, AudienceServer]]:
         each.close()
 
 
+def _run_as_published(table: PushedTable, connector: Connector, service: AudienceServer, **launch: str) -> None:
+    """From now on the destination is the package of npm. Its calls go to the service."""
+    package = f"{connector.package}@{_VERSION}"
+    table.launch = {"kind": "npm", "package": package, "overrides": _OVERRIDES, **launch}
+    variables = {"NODE_OPTIONS": f'--require "{_REDIRECT}"', "REDIRECTED_TO": service.url}
+    table.connector = {"env_vars": [f"{name}={value}" for name, value in variables.items()]}
+    table.stream, table.config = "audience", connector.credentials
+
+
 @pytest.mark.parametrize("name", _CONNECTORS)
 def test_the_same_rows_make_the_same_requests(
     name: str,
@@ -182,7 +198,8 @@ def test_the_same_rows_make_the_same_requests(
     tmp_path: Path,
 ) -> None:
     connector, (theirs, ours) = _CONNECTORS[name], services
-    script = packages / "node_modules" / connector.package / "compiled.js"
+    published = packages / "node_modules" / connector.package
+    script = published / ("compiled.js" if connector.old_script else "dist/index.js")
     options = {"audienceName": "people"}
 
     original = OriginalSync(tmp_path, packages / "package.json", postgres_server, theirs.url)
@@ -191,8 +208,9 @@ def test_the_same_rows_make_the_same_requests(
     original.sync |= {"stream": "audience", "options": options}
 
     table = _IcebergPeople(tmp_path, spark, spark_settings)
-    table.stream, table.config = "audience", connector.credentials
-    table.launch = {"kind": "local", "command": ["node", "--require", str(_REDIRECT), str(script), ours.url]}
+    _run_as_published(table, connector, ours)
+    if connector.old_script:
+        table.launch = {"kind": "local", "command": ["node", str(script)]}
     sql = f"SELECT {connector.fields} FROM {table.name}"
     table.push = {"sql": sql, "key": ["email"], "changes": "cursor", "cursor": "email", "options": options}
 
@@ -213,13 +231,19 @@ def test_the_same_rows_make_the_same_requests(
     }
 
 
-def test_a_connector_that_loses_its_rows_has_acknowledged_none(
-    packages: Path, services: tuple[AudienceServer, AudienceServer], postgres_server: PostgresServer, tmp_path: Path
+@pytest.mark.parametrize("name", _WITH_OLD_KIT)
+def test_a_connector_with_the_old_kit_has_acknowledged_none(
+    name: str,
+    packages: Path,
+    services: tuple[AudienceServer, AudienceServer],
+    postgres_server: PostgresServer,
+    tmp_path: Path,
 ) -> None:
-    """As it is published, that of Resend reads rows while it still opens its stream, drops them, and gives no result.
-    The command line waits for that for ever."""
-    connector, (theirs, ours) = _CONNECTORS["resend"], services
-    script = packages / "node_modules" / connector.package / "dist/main.js"
+    """As they are published, they read rows while they still open their stream, drop them, and give no result. The
+    command line waits for that for ever, or does not see that it lacks."""
+    connector, (theirs, ours) = _CONNECTORS[name], services
+    assert connector.old_script is not None
+    script = packages / "node_modules" / connector.package / connector.old_script
     rows = [{"id": number, "email": f"p{number}@example.com", "city": "Rome"} for number in range(20)]
     original = OriginalSync(tmp_path, packages / "package.json", postgres_server, theirs.url)
     original.columns, original.cursor, original.credentials = connector.fields, "email", connector.credentials
@@ -230,10 +254,15 @@ def test_a_connector_that_loses_its_rows_has_acknowledged_none(
 
     schema = pa.schema([("id", pa.int64()), ("email", pa.string()), ("city", pa.string())])
     table = PushedTable(tmp_path, protocol="syncmaven", schema=schema)
-    table.stream, table.config = "audience", connector.credentials
-    table.launch = {"kind": "local", "command": ["node", "--require", str(_REDIRECT), str(script), ours.url]}
-    table.push |= {"map": {"email": "email", "name": "city"}, "key": ["email"], "options": {"audienceName": "people"}}
+    mapped = {"email": "email"} if name == "facebook-ads" else {"email": "email", "name": "city"}
+    table.push |= {"map": mapped, "key": ["email"], "options": {"audienceName": "people"}}
     table.fill(rows)
-    report = table.run().streams["audience"]
-    assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, 20)
+    _run_as_published(table, connector, ours)
+    with pytest.raises(ConfigError, match=r"it has no file dist/index\.js; its package\.json names \./bin/"):
+        table.run()
+    _run_as_published(table, connector, ours, main=connector.old_script)
+    report = table.run()
+    stream = report.streams["audience"]
+    assert (stream.status, stream.acknowledged, stream.unknown) == ("failed", 0, 20)
+    assert "There is no started stream." in Path(report.log).read_text()
     assert ours.requests == theirs.requests and len(ours.requests) == 2  # The audience is looked for and made.
