@@ -105,12 +105,29 @@ def test_a_project_lists_its_pushes(tmp_path: Path) -> None:
     attributes = {"connection_file": "connection.yaml", "translation": {"owners": ["team:sales"]}}
     component = {"type": "dagster_airbyte_proto.ConnectorComponent", "attributes": attributes}
     (folder / "defs.yaml").write_text(yaml.safe_dump(component))
+    (project.defs / "list").mkdir()
+    (project.defs / "list" / "defs.yaml").write_text(_in_both_roles())
 
-    contacts = project.assets()["crm/contacts"]
+    assets = project.assets()
 
+    assert "list/people" in assets
+    contacts = assets["crm/contacts"]
     assert contacts["owners"] == [{"team": "sales"}]
     assert (contacts["group_name"], contacts["kinds"]) == ("crm", ["airbyte"])
     assert "rows of table `lake.shop.people`, in mode mirror with the key id" in contacts["description"]
+
+
+def _in_both_roles() -> str:
+    """A component whose push and transform have one connector: YAML names it once, by an anchor."""
+    connector = {"protocol": "syncmaven", "launch": {"kind": "local", "command": ["/nowhere/list"]}}
+    named = {"connector": connector, "config": {"key": "${env:CRM}"}}
+    push = {"people": {"from": "lake.shop.people", "key": ["id"]}}
+    connection = {"name": "list", **named, "push": push, "transforms": [{**named, "columns": {"member": "bigint"}}]}
+    written = yaml.safe_dump(
+        {"type": "dagster_airbyte_proto.ConnectorComponent", "attributes": {"connection": connection}}
+    )
+    assert "connector: *id001" in written or "connector: *id002" in written
+    return written
 
 
 def test_a_pushed_component_may_have_partitions() -> None:
