@@ -240,7 +240,7 @@ def test_a_connector_with_the_old_kit_has_acknowledged_none(
     tmp_path: Path,
 ) -> None:
     """As they are published, they read rows while they still open their stream, drop them, and give no result. The
-    command line waits for that for ever, or does not see that it lacks."""
+    command line waits for that for ever."""
     connector, (theirs, ours) = _CONNECTORS[name], services
     assert connector.old_script is not None
     script = packages / "node_modules" / connector.package / connector.old_script
