@@ -88,7 +88,7 @@ def _changed(line: bytes, data: st.DataObject) -> bytes:
 
 
 @given(st.sampled_from(_CALLS), _any_json, st.booleans(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_any_call_to_the_state_server_is_answered_with_json_or_refused(
     name: str, value: object, is_as_specified: bool, data: st.DataObject
 ) -> None:
