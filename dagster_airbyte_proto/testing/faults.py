@@ -3,9 +3,9 @@ together with their process.
 
     tables = with_faults(tables, CallFaults({("commit", 2): CallFault.AFTER}))
 
-An engine takes store and tables (`Engine(settings, store=..., tables=...)`). The targets that such tables prepare have
-a storage whose calls fail too, and so have the connectors that such a launcher starts. After the effect a caller
-cannot know of it: what the store or the table says later counts.
+An engine takes store and tables (`Engine(settings, store=..., tables=...)`). The calls of the storage and the planner
+of such tables fail too, those of the targets that they prepare, and those of the connectors that such a launcher
+starts. After the effect a caller cannot know of it: what the store or the table says later counts.
 """
 
 import threading
@@ -23,7 +23,7 @@ from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.planner import SupportsPlans, SupportsSession
+from dagster_airbyte_proto.tables.planner import PushPlanner, SupportsPlans, SupportsSession
 from dagster_airbyte_proto.tables.tasks import SupportsTasks
 from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
 
@@ -56,9 +56,10 @@ class CallFaults:
     """The calls that fail, by the name of the method and how many calls of it there were, this one included.
 
     `"*"` in the place of a number fails every call. A method's name may be followed by a table's ("commit shop.users"):
-    calls to several tables come in any order; that of a connector by the verb it was launched with ("read read").
+    calls to several tables come in any order; that of a connector by the verb it was launched with ("read read"), and
+    that of a planner by "plan" ("write plan").
     `calls` counts them. `fired` lists the faults that have happened. `meanwhile` is called while a call is paused, or
-    hangs.
+    hangs. `launched` are the connectors that were started: one that dies here stops none of them.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class CallFaults:
         self._is_dead = False
         self._hung: set[str] = set()
         self.fired: list[tuple[str, CallFault]] = []
+        self.launched: list[RunningConnector] = []
 
     def call(self, method: str, inner: Callable[[], Any], of: object = None) -> Any:
         """Calls `inner`, and fails as planned. The call is `of` a table, or of a connector with this verb."""
@@ -79,19 +81,22 @@ class CallFaults:
             self._die()
         if fault is CallFault.PAUSED and self._meanwhile is not None:
             self._meanwhile()
-        if fault is CallFault.HUNG and method in _NOTHING_IN_TIME:
+        has_timeout = method in _NOTHING_IN_TIME and of != _PLAN
+        if fault is CallFault.HUNG and has_timeout:
             self._hung.add(method)
         if method == "stop":
             self._hung.clear()
-        if method in self._hung:
+        if has_timeout and method in self._hung:
             return _NOTHING_IN_TIME[method]
         result = None if fault is CallFault.BEFORE else inner()
+        if method == "launch" and result is not None:
+            self.launched.append(result)
         if fault is CallFault.HUNG and self._meanwhile is not None:
             self._meanwhile()
         if fault is CallFault.DEATH_AFTER:
             self._die()
         if fault in (CallFault.BEFORE, CallFault.AFTER):
-            raise _error(method, fault)
+            raise _error(method, fault, of)
         return result
 
     def reach(self, point: str) -> None:
@@ -116,30 +121,37 @@ class CallFaults:
         raise SimulatedDeath
 
 
-def with_faults(inner: _Inner, faults: CallFaults, verb: str = "") -> _Inner:
-    """Returns an object with the attributes of `inner`, whose calls may fail. `verb` is that of a connector."""
+def with_faults(inner: _Inner, faults: CallFaults, of: str = "") -> _Inner:
+    """Returns an object with the attributes of `inner`, whose calls may fail. They are `of` a connector with this verb,
+    or of a planner."""
     members: dict[str, Any] = {}
     for name in dir(inner):
         if name.startswith("_"):
             continue
         if callable(getattr(type(inner), name, None)):
-            members[name] = _method(inner, name, faults, verb)
+            members[name] = _method(inner, name, faults, of)
         else:
-            members[name] = _attribute(inner, name)
+            members[name] = _attribute(inner, name, faults)
     # A class of its own: optional interfaces are recognized by the class's methods.
     return cast(_Inner, type(f"Faulty{type(inner).__name__}", (), members)())
 
 
-def _attribute(inner: object, name: str) -> property:
-    return property(lambda _self: getattr(inner, name))
+def _attribute(inner: object, name: str, faults: CallFaults) -> property:
+    def value(_self: object) -> Any:
+        found = getattr(inner, name)
+        return _FaultyStorage(found, faults) if isinstance(found, Storage) else found
+
+    return property(value)
 
 
-def _method(inner: object, name: str, faults: CallFaults, verb: str) -> Callable[..., Any]:
+def _method(inner: object, name: str, faults: CallFaults, owner: str) -> Callable[..., Any]:
     def call(_self: object, *args: Any, **named: Any) -> Any:
-        of = next(filter(None, map(_table_of, args)), None) or verb or None
+        of = next(filter(None, map(_table_of, args)), None) or owner or None
         result = faults.call(name, lambda: getattr(inner, name)(*args, **named), of)
         if isinstance(result, TableTarget):
             return result._replace(storage=_FaultyStorage(result.storage, faults))
+        if name == "planner":
+            return with_faults(result, faults, _PLAN)
         if name != "launch":
             return result
         invocation = args[0] if args else named["invocation"]
@@ -171,6 +183,7 @@ def _table_of(argument: object) -> TableName | None:
     return None
 
 
+_PLAN = "plan"
 _NOTHING_IN_TIME = {"read": None, "write": 0, "wait": None}
 
 
@@ -181,17 +194,19 @@ def _methods(*interfaces: type) -> frozenset[str]:
 
 
 _OF_TABLES = _methods(TableWriter, SupportsKeyLookup, SupportsBranches, SupportsPlans, SupportsTasks, SupportsSession)
+_OF_PLANNERS = _methods(PushPlanner)
 _OF_STORAGE = _methods(fs.FileSystem)
 _OF_LAUNCHERS = _methods(Launcher, RunningConnector)
 _OF_STORES = _methods(DeliveryStore)
 
 
-def _error(method: str, fault: CallFault) -> Exception:
+def _error(method: str, fault: CallFault, of: object) -> Exception:
     """The error that the interface has for it. A writer may call a commit refused only before its effect."""
     doing, found = f"calling {method}", f"a planned fault {fault} its effect"
     if method == "commit":
         return TableError(doing, found) if fault is CallFault.BEFORE else CommitUnknown(doing, found)
-    if method in _OF_TABLES:
+    # A planner writes rows, and so does a connector.
+    if method in _OF_TABLES or (of == _PLAN and method in _OF_PLANNERS):
         return TableError(doing, found)
     if method in _OF_STORES:
         return StateUnavailable(doing, found)
