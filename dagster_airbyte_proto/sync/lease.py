@@ -1,7 +1,11 @@
 """Acquires the lease of a connection for one run, renews it while the run works, and releases it at the end.
 
-A lost lease cannot do harm: every change in the store names the lease's fence number, and an old one is refused. So an
-error of a renewal does not end the run, and a run notices a lost lease at its next `check` or change.
+A lost lease cannot do harm in the store: every change there names the lease's fence number, and an old one is refused.
+So an error of a renewal does not end the run, and a run notices a lost lease at its next `check` or change.
+
+A destination knows no fence. So before each piece that is written to it a run calls `check`, which renews a lease that
+has run out by the machine's own clock: a run that slept past its lease learns of the one that took over before it
+writes on.
 """
 
 import threading
@@ -20,12 +24,20 @@ _RENEWALS_PER_LEASE = 3
 _RETRY_SECONDS = 0.5
 
 
+def seconds_awake_or_asleep() -> float:
+    """A clock that also counts the time in which the machine sleeps, where it has such a one."""
+    kind = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if kind is None else time.clock_gettime(kind)
+
+
 class LeaseWait(NamedTuple):
-    """The wait for a connection that another run holds. `notify` gets what a person should read: once the holder."""
+    """The wait for a connection that another run holds. `notify` gets what a person should read: once the holder.
+    `clock` says in seconds how long a lease has been held."""
 
     seconds: float = 0.0
     cancel: threading.Event | None = None
     notify: Callable[[str], object] = str
+    clock: Callable[[], float] = seconds_awake_or_asleep
 
 
 NO_WAIT = LeaseWait()
@@ -35,12 +47,22 @@ class LeaseRenewal:
     """A context manager that renews a lease from a thread of its own, and releases it at the end.
 
     If the store does not answer, the renewal is tried again. At worst the lease runs out and another run takes over;
-    then the fence keeps this run from announcing loads and from moving states.
+    then the fence keeps this run from announcing loads and from moving states. The lease was taken at `taken_at` by the
+    `clock`, by default now.
     """
 
-    def __init__(self, store: StateStore, lease: Lease, seconds: float) -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        lease: Lease,
+        seconds: float,
+        clock: Callable[[], float] = seconds_awake_or_asleep,
+        taken_at: float | None = None,
+    ) -> None:
         self._store = store
         self._seconds = seconds
+        self._clock = clock
+        self._held_until = (clock() if taken_at is None else taken_at) + seconds
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_over, name="lease", daemon=True)
         self._conflict: StateConflict | None = None
@@ -66,7 +88,11 @@ class LeaseRenewal:
                 raise
 
     def check(self) -> None:
-        """Raises StateConflict once another run has the lease."""
+        """Raises StateConflict once another run has the lease. Any thread may call it."""
+        if self._conflict is None and self._clock() >= self._held_until:
+            # The thread that renews it has slept too, or the store has not answered it.
+            self._held_until = self._clock() + self._seconds / _RENEWALS_PER_LEASE
+            self._renew()
         if self._conflict is not None:
             raise self._conflict
 
@@ -77,14 +103,18 @@ class LeaseRenewal:
         )
 
     def _renew_until_over(self) -> None:
-        while not self._over.wait(self._seconds / _RENEWALS_PER_LEASE):
-            try:
-                self._expires_at = self._store.renew(self.lease, self._seconds).expires_at
-            except StateConflict as error:
-                self._conflict = error
-                return
-            except ProtoError:
-                continue
+        while self._conflict is None and not self._over.wait(self._seconds / _RENEWALS_PER_LEASE):
+            self._renew()
+
+    def _renew(self) -> None:
+        begun_at = self._clock()
+        try:
+            self._expires_at = self._store.renew(self.lease, self._seconds).expires_at
+            self._held_until = begun_at + self._seconds
+        except StateConflict as error:
+            self._conflict = error
+        except ProtoError:  # It is tried again.
+            pass
 
 
 def acquire_lease(
@@ -102,11 +132,12 @@ def acquire_lease(
     cancel = wait.cancel or threading.Event()
     has_notified = False
     while True:
+        taken_at = wait.clock()
         try:
             lease = store.acquire(
                 connection, run_id=run_id, holder=this_process(), seconds=seconds, is_dead=is_dead, slot=slot
             )
-            return LeaseRenewal(store, lease, seconds)
+            return LeaseRenewal(store, lease, seconds, wait.clock, taken_at)
         except StateConflict as conflict:
             left = deadline - time.monotonic()
             if left <= 0:

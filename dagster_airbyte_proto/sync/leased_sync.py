@@ -138,7 +138,7 @@ def compacted_report(engine: Engine, finished: FinishedSync, log: RunLog, cancel
 
 
 def _lease_wait(options: RunOptions, log: RunLog) -> LeaseWait:
-    return LeaseWait(options.lease_wait_seconds, options.cancel, partial(log.write, "NOTE"))
+    return LeaseWait(options.lease_wait_seconds, options.cancel, partial(log.write, "NOTE"), options.clock)
 
 
 def _slot(engine: Engine, connection: Connection, request: SyncRequest) -> Slot:

@@ -1,11 +1,12 @@
 """The options of one run, and what follows its progress."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.commit_listener import CommitListener, NoCommitListener
+from dagster_airbyte_proto.sync.lease import seconds_awake_or_asleep
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 
 
@@ -54,7 +55,7 @@ class RunOptions(NamedTuple):
 
     Setting `cancel` ends the sync early: rows that a state covers are committed. `run_id` may be that of an earlier
     attempt; `attempt` counts these from 1. If another run holds the connection, this one waits up to
-    `lease_wait_seconds` for it.
+    `lease_wait_seconds` for it. `clock` says in seconds how long it has held its lease.
     """
 
     cancel: threading.Event
@@ -64,3 +65,4 @@ class RunOptions(NamedTuple):
     run_id: str | None = None
     lease_wait_seconds: float = 0.0
     attempt: int = 1
+    clock: Callable[[], float] = seconds_awake_or_asleep

@@ -298,6 +298,7 @@ class ProcessDelivery:
 
     def _end(self, running: RunningConnector, part: RowRange) -> ExitReport | None:
         """Closes the input, and reads on until the process has ended."""
+        self._check_cancelled()  # Many destinations write what they hold at the end of their input.
         running.close_input()
         moved_at = time.monotonic()
         while (chunk := running.read(_WAIT_SECONDS)) != b"":

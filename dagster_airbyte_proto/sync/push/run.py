@@ -77,7 +77,7 @@ def _run_push(
             connection.name,
             run_id,
             engine.settings.lease_seconds,
-            LeaseWait(options.lease_wait_seconds, options.cancel, partial(log.write, "NOTE")),
+            LeaseWait(options.lease_wait_seconds, options.cancel, partial(log.write, "NOTE"), options.clock),
         ) as renewal,
         Committer(engine.store, lambda: engine.tables, renewal.lease, telemetry=telemetry) as committer,
     ):
