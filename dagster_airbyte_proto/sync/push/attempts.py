@@ -1,11 +1,12 @@
 """The attempts to deliver one sealed plan: a process for each part of it, again after errors that may pass."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConnectorError, InternalError, ProtoError, StateConflict
-from dagster_airbyte_proto.loads.push import SealedPlan
+from dagster_airbyte_proto.loads.push import Delivery, SealedPlan
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode
 from dagster_airbyte_proto.protocols.destination import PushedStream
@@ -17,6 +18,7 @@ from dagster_airbyte_proto.transforms.transform import DROPPED
 
 _WAIT_SECONDS = (2.0, 6.0)
 MAX_ATTEMPTS = len(_WAIT_SECONDS) + 1
+_GENERATIONS_OF_A_PLAN = 100
 
 
 class PlanPart(NamedTuple):
@@ -53,7 +55,7 @@ class DeliveryAttempts:
         for attempt in range(MAX_ATTEMPTS):
             self.error = None
             try:
-                start = first_position(self._context, self._plan)
+                start = first_position(self._context.store.deliveries(self._plan.connection)[self._plan.stream])
                 if start == 0:
                     self.unnamed = 0  # All rows go again, and are counted again.
                 for part in self._parts(start):
@@ -95,10 +97,32 @@ class DeliveryAttempts:
         return attempt < min(len(pauses), MAX_ATTEMPTS - 1) and not self._context.options.cancel.wait(pauses[attempt])
 
 
-def first_position(context: DeliveryContext, plan: SealedPlan) -> int:
+def first_position(delivery: Delivery) -> int:
     """The position to go on from. A replacement starts over: the destination may drop what a broken one left."""
-    delivery = context.store.deliveries(plan.connection)[plan.stream]
-    return 0 if plan.mode is PushMode.OVERWRITE and not delivery.is_complete else delivery.acknowledged
+    return 0 if delivery.plan.mode is PushMode.OVERWRITE and not delivery.is_complete else delivery.acknowledged
+
+
+def first_generation(before: Delivery | None) -> int:
+    """The first generation of a plan that takes the place of another one.
+
+    A destination keeps the rows of all generations from the one on that it is to show. So no number may come again,
+    also where the state store was set back: they go by the clock, as the versions of Singer's taps do. Where the clock
+    was set back, they go by those of the plan before.
+    """
+    return max(_now(), before.plan.first_generation + _GENERATIONS_OF_A_PLAN if before is not None else 0)
+
+
+def generations(first: int, attempts: int) -> Iterator[int]:
+    """The generations of the attempts from now on, after so many of the same plan: a destination keeps what a broken
+    attempt of the same generation has left."""
+    number = first + attempts - 1
+    while True:
+        number = max(number + 1, _now())
+        yield number
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def row_ranges(plan: SealedPlan, start: int, max_rows: int | None) -> Iterator[RowRange]:

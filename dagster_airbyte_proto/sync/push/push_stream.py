@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count
 
 import msgspec
 import pyarrow as pa
@@ -28,10 +27,11 @@ from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.schema.columns import column_type
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations, row_schema_of
 from dagster_airbyte_proto.sync.push.attempts import (
-    MAX_ATTEMPTS,
     DeliveryAttempts,
     PlanPart,
+    first_generation,
     first_position,
+    generations,
     row_ranges,
 )
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
@@ -98,6 +98,7 @@ def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin
             warn_of_unfinished(context, before)
         return _only_planned(context, plan, options)
     if _is_to_be_sealed(plan, before):
+        plan = msgspec.structs.replace(plan, first_generation=first_generation(before))
         context.delivery.store.seal_plan(context.delivery.lease, plan)
         reach("push.sealed")
         if before is not None and not before.is_complete:
@@ -177,8 +178,9 @@ def _deliver_and_fold(
     context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin
 ) -> PushedStreamReport:
     """Delivers a sealed plan, then folds what is acknowledged."""
-    start = first_position(context.delivery, plan)
-    parts, storage = _parts(context, plan, options, origin), context.engine.tables.storage
+    begun = context.delivery.store.deliveries(plan.connection)[plan.stream]
+    start, storage = first_position(begun), context.engine.tables.storage
+    parts = _parts(context, begun, options, origin)
     attempts = DeliveryAttempts(context.delivery, plan, parts, storage)
     attempts.run()
     try:
@@ -286,15 +288,15 @@ def _drop_files(context: PushContext, plan: SealedPlan) -> None:
 
 
 def _parts(
-    context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin
+    context: PushContext, delivery: Delivery, options: PushOptions, origin: PushOrigin
 ) -> Callable[[int], Iterator[PlanPart]]:
     """The parts of a plan from a position on, for one process each. Each call is another attempt."""
-    # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
-    generations = count(context.delivery.sync_id * MAX_ATTEMPTS)
+    plan = delivery.plan
+    numbers = generations(plan.first_generation, delivery.attempts)
     rules = _rules(context, plan.stream, options)
 
     def parts(start: int) -> Iterator[PlanPart]:
-        stream = _described(context, plan, options, origin)._replace(generation_id=next(generations))
+        stream = _described(context, plan, options, origin)._replace(generation_id=next(numbers))
         for rows in row_ranges(plan, start, context.delivery.connection.checkpoint_rows):
             yield PlanPart(rows, stream._replace(starts_over=plan.starts_over and rows.start == 0), rules)
 

@@ -13,7 +13,6 @@
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -33,11 +32,11 @@ from dagster_airbyte_proto.loads.program_identity import relay_identity
 from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
-from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, TableName, WriteMode
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.schema.columns import RecordForm, decoded_form
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
-from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
+from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts, first_generation, generations
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.relay.kept_rejections import RejectionKeeping
 from dagster_airbyte_proto.sync.relay.record_keys import replaced_by
@@ -49,7 +48,6 @@ RELAY_ABILITIES = Abilities(
 )
 _REJECTED = "refused by the destination, which does not say which row"
 _KEPT_STILL = "Records that were not acknowledged are still kept: `sync --retry-rejected` sends them again."
-_GENERATIONS_OF_A_RUN = 1000
 _FORM_FILE = "record_form.json"
 
 
@@ -66,7 +64,6 @@ class RelayTables:
         self._context, self._retries_unknown = context, retries_unknown
         self._folder = folder.absolute()
         self._keeping = RejectionKeeping(context.store, context.lease, context.destination.warn)
-        self._generations: dict[StreamId, Iterator[int]] = {}
         self._of_earlier_runs: set[str] = set()
         self._one_at_a_time = threading.Lock()
 
@@ -121,9 +118,12 @@ class RelayTables:
         pass
 
     def _deliver(self, load_id: str, part: StagedRows) -> CommittedRows:
-        context, begun = self._context, self._delivery(load_id, part)
+        context = self._context
+        before = context.store.deliveries(part.connection).get(part.stream)
+        begun = before if before is not None and before.plan.plan_id == load_id else None
+        first = first_generation(before) if begun is None else begun.plan.first_generation
         try:
-            plan = self._plan(load_id, part)
+            plan = self._plan(load_id, part, first)
             if begun is None:
                 self._forget_replaced(plan)
         except StagingError as error:  # Its files are gone.
@@ -139,9 +139,8 @@ class RelayTables:
             offered_operations(destination),
             chosen.options if chosen else {},
         )
-        # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
-        generations = self._generations.setdefault(part.stream, count(context.sync_id * _GENERATIONS_OF_A_RUN))
-        attempts = DeliveryAttempts(context, plan.plan, lambda start: plan.parts(start, to, next(generations)), LOCAL)
+        numbers = generations(first, begun.attempts if begun is not None else 0)
+        attempts = DeliveryAttempts(context, plan.plan, lambda start: plan.parts(start, to, next(numbers)), LOCAL)
         attempts.run()
         delivery = self._delivery(load_id, part)
         if delivery is None:
@@ -161,8 +160,9 @@ class RelayTables:
             if replaced:
                 store.forget_rejections(self._context.lease, replaced)
 
-    def _plan(self, load_id: str, part: StagedRows) -> RelayPlan:
-        return plan_of_part(load_id, part, lambda: self._last_form(part.table))
+    def _plan(self, load_id: str, part: StagedRows, first: int) -> RelayPlan:
+        found = plan_of_part(load_id, part, lambda: self._last_form(part.table))
+        return found._replace(plan=msgspec.structs.replace(found.plan, first_generation=first))
 
     def _last_form(self, name: TableName) -> RecordForm:
         """The form for which the stream was prepared last: a part without rows has no file that tells it."""

@@ -2,9 +2,10 @@
 a full disk here or there."""
 
 import os
+import sqlite3
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -230,6 +231,22 @@ def test_a_transient_error_is_not_tried_again_where_rows_would_be_there_twice(qu
     report = table.contacts()
     assert (report.status, report.unknown, report.retryable) == ("unknown", 1, False)
     assert (_starts(table), [row["id"] for row in table.received()]) == (1, [1])
+
+
+def test_a_replacement_after_the_store_was_set_back_is_another_generation(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="overwrite")
+    table.config["echo"] = "each"
+    table.fill([person(1)])
+    assert table.contacts().status == "complete"
+    with closing(sqlite3.connect(table.home / "state.db")) as database:
+        kept = database.serialize()
+    table.fill([person(2)])
+    assert table.contacts().status == "complete"
+    (table.home / "state.db-wal").unlink(missing_ok=True)
+    (table.home / "state.db").write_bytes(kept)
+    table.fill([person(3)])
+    assert table.contacts().status == "complete"
+    assert table.shown() == [person(3)]
 
 
 def test_a_global_state_proves_nothing_though_ours_is_in_it(quick_folder: Path) -> None:
