@@ -249,6 +249,17 @@ def test_a_replacement_after_the_store_was_set_back_is_another_generation(quick_
     assert table.shown() == [person(3)]
 
 
+def test_a_plan_that_cannot_be_read_while_it_is_sealed_says_where(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(1)])
+    table.faults = CallFaults({("open_input_file", 2): CallFault.BEFORE})
+    report = table.contacts()
+    assert (report.status, report.sent) == ("failed", 0)
+    assert "seal the plan of a push" in (report.error or "") and "plans" in (report.error or "")
+    table.faults = None
+    assert table.contacts().acknowledged == 1
+
+
 def test_a_global_state_proves_nothing_though_ours_is_in_it(quick_folder: Path) -> None:
     table = PushedTable(quick_folder, mode="append")
     table.config["form"] = "global"

@@ -28,7 +28,11 @@ def plan_files(folder: str, storage: Storage) -> tuple[PlanFile, ...]:
 
 
 def column_of(file: PlanFile, storage: Storage, name: str) -> pa.ChunkedArray | None:
-    """Returns a column of a file; None if it has none of this name."""
+    """Returns a column of a file; None if it has none of this name. Raises StagingError where it cannot be read."""
     filesystem, path = storage.at(file.path)
-    with filesystem.open_input_file(path) as opened, pq.ParquetFile(opened) as parquet:
+    with (
+        raising_staging_error("seal the plan of a push", file.path),
+        filesystem.open_input_file(path) as opened,
+        pq.ParquetFile(opened) as parquet,
+    ):
         return parquet.read([name]).column(0) if name in parquet.schema_arrow.names else None
