@@ -351,14 +351,14 @@ def _rules(context: PushContext, stream: StreamId, options: PushOptions) -> RowR
 
 def _keep_snapshot(context: PushContext, plan: SealedPlan) -> None:
     """Has the table keep the snapshot from which the next push looks for changes, whoever cleans it up."""
-    position = stored_position(context, plan.stream)
-    if position is None or position.snapshot is None:
-        return
     tag = f"airbyte-proto-push-{plan.connection}-{plan.stream}"
     try:
-        context.engine.planner.keep_snapshot(tag, position.snapshot)
-    except TableError as error:
-        # Somebody's table, which we may only read: once its snapshots expire, all rows are compared.
+        position = stored_position(context, plan.stream)
+        if position is not None and position.snapshot is not None:
+            context.engine.planner.keep_snapshot(tag, position.snapshot)
+    except (StateUnavailable, TableError) as error:
+        # The store is away, or it is somebody's table, which we may only read: once its snapshots expire, all rows are
+        # compared. What is delivered counts all the same.
         context.log.write("NOTE", str(error))
 
 

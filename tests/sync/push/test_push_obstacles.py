@@ -5,7 +5,7 @@ import os
 import sqlite3
 import threading
 import time
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -258,6 +258,19 @@ def test_a_plan_that_cannot_be_read_while_it_is_sealed_says_where(quick_folder: 
     assert "seal the plan of a push" in (report.error or "") and "plans" in (report.error or "")
     table.faults = None
     assert table.contacts().acknowledged == 1
+
+
+@pytest.mark.nightly
+def test_rows_that_were_sent_count_wherever_the_store_fails(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.push["changes"] = "snapshots"
+    for number in range(1, 10):
+        table.fill([person(each, f"{each} of turn {number}") for each in range(12)])
+        table.faults, had = CallFaults({("states", number): CallFault.BEFORE}), len(table.received())
+        with suppress(ProtoError):
+            assert table.contacts().sent >= len(table.received()) - had, number
+        table.faults = None
+        assert table.contacts().status == "complete"
 
 
 def test_a_global_state_proves_nothing_though_ours_is_in_it(quick_folder: Path) -> None:
