@@ -43,7 +43,7 @@ def check_decided(context: PushContext, delivery: Delivery) -> None:
         raise ConfigError(
             f"going on with the push of connection {delivery.plan.connection}",
             _undecided(delivery),
-            remedy=_ways_out(delivery),
+            remedy=_ways_out(delivery, is_full=context.request.is_full),
             stream=str(delivery.plan.stream),
         )
 
@@ -60,11 +60,12 @@ def _undecided(delivery: Delivery) -> str:
     )
 
 
-def _ways_out(delivery: Delivery) -> str:
-    name = delivery.plan.connection
+def _ways_out(delivery: Delivery, *, is_full: bool = False) -> str:
+    # All rows are sent again because nothing remembers them any more: only both options together lead out of that.
+    name, full = delivery.plan.connection, "--full " if is_full else ""
     return (
-        f"Look at the destination: `airbyte-proto push unknown {name}` lists these rows. `--retry-unknown` sends them"
-        f" again; `--unknown-landed N/{delivery.undecided}` those after the first N, which are there."
+        f"Look at the destination: `airbyte-proto push unknown {name}` lists these rows. `{full}--retry-unknown` sends"
+        f" them again; `{full}--unknown-landed N/{delivery.undecided}` those after the first N, which are there."
         f"{_of_partition(delivery)}"
     )
 

@@ -1,6 +1,7 @@
 """Rows of which nobody knows whether the destination has them, in the modes in which a row that is sent twice is there
 twice: they are kept and reported, no later push sends them by itself, and `--retry-unknown` sends them once more."""
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch
 from dagster_airbyte_proto.sync.push.push_context import LandedRows
@@ -175,6 +177,15 @@ def test_after_all_rows_have_landed_nothing_is_sent_that_nobody_remembers(quick_
     report = table.contacts(unknown_landed=LandedRows(5, 5))
     assert (report.status, report.sent, report.resumed, len(table.received())) == ("complete", 0, 10, sent)
     assert table.contacts().sent == 10
+
+
+def test_the_way_out_is_named_where_the_table_that_remembers_is_gone_too(quick_folder: Path) -> None:
+    table = _interrupted(quick_folder)
+    shutil.rmtree(table.tables.folder(TableName("_pushes", "crm__contacts")))
+    assert "`airbyte-proto push --full`" in (table.contacts().error or "")
+    assert "`--full --retry-unknown` sends them again" in (table.contacts(is_full=True).error or "")
+    assert table.contacts(is_full=True, retries_unknown=True).status == "complete"
+    assert table.delivered().keys() == set(range(20))
 
 
 def test_a_plan_says_that_rows_of_an_earlier_one_go_first(quick_folder: Path) -> None:
