@@ -38,7 +38,8 @@ from tests.simulation.tables import Rows, SimulatedFolders, SimulatedTables
 
 CONNECTION = "shop"
 LEASE_SECONDS = 60
-_HANGS_SECONDS = 0.1
+SOON = Timeouts(*[0.1] * len(Timeouts._fields))
+"""The times of a run whose connector hangs."""
 _CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -98,18 +99,14 @@ class Place:
         return SqlStore(url, clock=lambda: self.clock())
 
 
-class World:
-    """The connection `shop` into the tables of a place."""
+class PlacedWorld:
+    """A connection in a place that is emptied for it, with a clock that only steps move. Its store can be set back."""
 
-    def __init__(self, place: Place, writes: Sequence[str], state: str, *, parallel: int = 1) -> None:
+    def __init__(self, place: Place, connection: str) -> None:
         place.clear()
-        self._parallel = parallel
         place.clock = self._tick
-        self._place = place
+        self._place, self._name = place, connection
         self.home, self._past = place.home, place.past
-        self.streams = STREAM_NAMES[: len(writes)]
-        self.content = SourceContent(dict.fromkeys(self.streams, 0), state)
-        self.writes = dict(zip(self.streams, writes, strict=True))
         self.now = _CREATED
         self.fired: list[tuple[str, CallFault]] = []
         settings = self.home / "settings.yaml"
@@ -118,6 +115,48 @@ class World:
         )
         self._settings = Settings.load(self.home, settings)
         self._moments = 0
+
+    def wait_for_lease(self) -> None:
+        """The clock goes on until nobody holds the connection."""
+        ends = [lease.expires_at for lease in self._place.looked_at.current_leases(self._name)]
+        self.now = max([self.now, *ends]) + timedelta(seconds=1)
+
+    def remember(self) -> None:
+        """Keeps the store and the tables as they are, to be set back to."""
+        place = self._past / str(self._moments)
+        self._moments += 1
+        place.mkdir(parents=True)
+        for name in ("state.db", "state.db-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copy2(self.home / name, place / name)
+        self._place.tables.remember()
+
+    def set_store_back(self, ago: int) -> None:
+        place = self._past / str(self.moment(ago))
+        for name in ("state.db", "state.db-wal", "state.db-shm"):
+            (self.home / name).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copy2(place / name, self.home / name)
+
+    def moment(self, ago: int) -> int:
+        """The number of the moment so many steps before."""
+        return max(0, self._moments - ago)
+
+    def _tick(self) -> datetime:
+        # No two calls at one moment, as in life.
+        self.now += timedelta(milliseconds=1)
+        return self.now
+
+
+class World(PlacedWorld):
+    """The connection `shop` into the tables of a place."""
+
+    def __init__(self, place: Place, writes: Sequence[str], state: str, *, parallel: int = 1) -> None:
+        super().__init__(place, CONNECTION)
+        self._parallel = parallel
+        self.streams = STREAM_NAMES[: len(writes)]
+        self.content = SourceContent(dict.fromkeys(self.streams, 0), state)
+        self.writes = dict(zip(self.streams, writes, strict=True))
 
     # Runs.
 
@@ -164,32 +203,10 @@ class World:
                 return False
         return True
 
-    def wait_for_lease(self) -> None:
-        """The clock goes on until nobody holds the connection."""
-        ends = [lease.expires_at for lease in self._place.looked_at.current_leases(CONNECTION)]
-        self.now = max([self.now, *ends]) + timedelta(seconds=1)
-
     # What others do to it.
 
-    def remember(self) -> None:
-        """Keeps the store and the tables as they are, to be set back to."""
-        place = self._past / str(self._moments)
-        self._moments += 1
-        place.mkdir(parents=True)
-        for name in ("state.db", "state.db-wal"):
-            with suppress(FileNotFoundError):
-                shutil.copy2(self.home / name, place / name)
-        self._place.tables.remember()
-
-    def set_store_back(self, ago: int) -> None:
-        place = self._past / str(self._moment(ago))
-        for name in ("state.db", "state.db-wal", "state.db-shm"):
-            (self.home / name).unlink(missing_ok=True)
-            with suppress(FileNotFoundError):
-                shutil.copy2(place / name, self.home / name)
-
     def set_table_back(self, ago: int) -> None:
-        self._place.tables.set_back(self._first_table, self._moment(ago))
+        self._place.tables.set_back(self._first_table, self.moment(ago))
 
     def drop_table(self) -> None:
         self._place.tables.drop(self._first_table)
@@ -245,11 +262,6 @@ class World:
         engine.launcher = with_faults(ScriptedLauncher(self.content), calls)
         return engine
 
-    def _tick(self) -> datetime:
-        # No two calls at one moment, as in life.
-        self.now += timedelta(milliseconds=1)
-        return self.now
-
     def _connection(self) -> Connection:
         streams = {
             stream: {"read": "full_refresh" if write == "overwrite" else "incremental", "write": write}
@@ -273,9 +285,6 @@ class World:
         self.sync()
         points.arm(paused.reach)
 
-    def _moment(self, ago: int) -> int:
-        return max(0, self._moments - ago)
-
     @property
     def _first_table(self) -> TableName:
         return TableName(CONNECTION, self.streams[0])
@@ -285,7 +294,7 @@ def _options(faults: Sequence[Fault]) -> RunOptions | None:
     """Where a connector hangs, a run does not wait for hours."""
     if not any(fault.kind is CallFault.HUNG and fault.where in HANGING for fault in faults):
         return None
-    return RunOptions(threading.Event(), timeouts=Timeouts(*[_HANGS_SECONDS] * len(Timeouts._fields)))
+    return RunOptions(threading.Event(), timeouts=SOON)
 
 
 class _SimulatedEngine(Engine):

@@ -24,19 +24,22 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, create_folder, run_staging_folder
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import seconds_awake_or_asleep
 from dagster_airbyte_proto.sync.push.plan.plan_rows import plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushRequest
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.push.run import push_connection
 from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
-from dagster_airbyte_proto.testing.faults import CallFaults, with_faults
+from dagster_airbyte_proto.testing.faults import CallFaults
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
-from tests.sync.enrichment.kept_tally import kept_tallies, kept_tally
+from tests.sync.enrichment.kept_tally import kept_tally
+from tests.sync.faulty_engine import FaultyEngine, end_lease
 
 FORMAT = "dagster_airbyte_proto.testing.folder.format:FOLDER"
 PEOPLE = TableName("shop", "people")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64()), ("bad", pa.bool_())])
 Row = dict[str, Any]
+_LONG_SECONDS = 3600.0
 
 
 def person(number: int, name: str = "", **more: Any) -> Row:
@@ -50,6 +53,34 @@ def is_removal(row: Row) -> bool:
 _FAKES = [
     [sys.executable, "-m", f"dagster_airbyte_proto.testing.{name}"] for name in ("fake_destination", "fake_syncmaven")
 ]
+
+
+class Patience(threading.Event):
+    """A cancellation that never comes. Waits of a second and more for it are noted, and take no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is None or timeout < 1:
+            return super().wait(timeout)
+        self.waited.append(timeout)
+        return self.is_set()
+
+
+def replace_rows(tables: FolderTables, table: TableName, rows: pa.Table) -> None:
+    """Replaces the rows of a table."""
+    target = tables.prepare(TableSpec(table, rows.schema))
+    folder = StagingFolder.at(run_staging_folder(target, secrets.token_hex(4)), target.storage)
+    create_folder(folder)
+    files: tuple[StagedFile, ...] = ()
+    if rows.num_rows:
+        file = OpenFile(folder, "rows.parquet", target.schema, FileContent.ROWS)
+        file.write(rows)
+        files = (file.close(),)
+    part = StagedRows(StreamId.of("people"), table, WriteMode.OVERWRITE, files=files, rows=rows.num_rows)
+    tables.commit(secrets.token_hex(8), part)
 
 
 class PushedTable:
@@ -70,6 +101,8 @@ class PushedTable:
         self.heartbeat_seconds: float | None = None
         self.faults: CallFaults | None = None
         self.grace_seconds = 0.2
+        # So long has the machine slept, by the clock of a run.
+        self.slept_seconds = 0.0
         self.result_seconds: float | None = None
         self.push: Row = {"from": "shop.people", "mode": mode, "max_removed": "100 %", "max_rejected": "100 %"}
         if mode not in ("overwrite",):
@@ -110,16 +143,7 @@ class PushedTable:
 
     def fill_table(self, table: TableName, rows: Sequence[Row]) -> None:
         """Replaces the rows of any table."""
-        target = self.tables.prepare(TableSpec(table, self._schema))
-        folder = StagingFolder.at(run_staging_folder(target, secrets.token_hex(4)), target.storage)
-        create_folder(folder)
-        files: tuple[StagedFile, ...] = ()
-        if rows:
-            file = OpenFile(folder, "rows.parquet", target.schema, FileContent.ROWS)
-            file.write(pa.Table.from_pylist(list(rows), self._schema))
-            files = (file.close(),)
-        part = StagedRows(StreamId.of("people"), table, WriteMode.OVERWRITE, files=files, rows=len(rows))
-        self.tables.commit(secrets.token_hex(8), part)
+        replace_rows(self.tables, table, pa.Table.from_pylist(list(rows), self._schema))
 
     def connection_file(self) -> Path:
         path = self.folder / "crm.yaml"
@@ -135,9 +159,7 @@ class PushedTable:
     def engine(self) -> Engine:
         if self.faults is None:
             return Engine(self.settings, stop_grace_seconds=self.grace_seconds)
-        store = with_faults(SqlStore(self.settings.state_url), self.faults)
-        tables = with_faults(self.tables, self.faults)
-        return Engine(self.settings, store=store, tables=tables, stop_grace_seconds=self.grace_seconds)
+        return FaultyEngine(self.settings, self.faults, self.tables, self.grace_seconds)
 
     def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""
@@ -147,7 +169,8 @@ class PushedTable:
             exit_seconds=seconds,
             result_seconds=self.result_seconds or seconds,
         )
-        options = RunOptions(cancel or threading.Event(), timeouts=timeouts)
+        clock = seconds_awake_or_asleep
+        options = RunOptions(cancel or threading.Event(), timeouts=timeouts, clock=lambda: clock() + self.slept_seconds)
         with self.engine() as engine:
             connection = Connection.from_file(file or self.connection_file())
             return push_connection(engine, connection, PushRequest(**request), options)
@@ -170,6 +193,18 @@ class PushedTable:
         finally:
             cancel.set()
             watch.join()
+
+    def run_meanwhile(self) -> None:
+        """While a push sleeps past its lease, another one runs."""
+        faults, self.faults = self.faults, None
+        self.end_lease()
+        self.slept_seconds += _LONG_SECONDS
+        self.run()
+        self.faults = faults
+
+    def end_lease(self) -> None:
+        """Ends the lease of a push that died in this process."""
+        end_lease(self.settings, self.connection_name)
 
     def contacts(self, **request: Any) -> PushedStreamReport:
         """Pushes, and returns the report of the only stream."""
@@ -209,6 +244,13 @@ class PushedTable:
         assert len({row["id"] for row in rows}) == len(rows)
         return {row["id"]: row for row in rows}
 
+    def planned_ids(self) -> set[tuple[int, bool]]:
+        """The rows of the plan that is under way, and whether each is removed."""
+        with closing(SqlStore(self.settings.state_url)) as store:
+            plans = [each.plan for each in store.deliveries(self.connection_name).values() if not each.is_complete]
+        batches = [batch for plan in plans for batch in plan_batches(plan, LOCAL, 0, plan.rows)]
+        return {(number, batch.is_removal) for batch in batches for number in batch.rows.column("id").to_pylist()}
+
     def acknowledged_ids(self) -> set[tuple[int, bool]]:
         """The rows that the store knows as acknowledged of the plan that is under way, and whether each is removed."""
         store = SqlStore(self.settings.state_url)
@@ -222,12 +264,16 @@ class PushedTable:
 
     def unknown_ids(self) -> list[int]:
         """The rows that were announced and not acknowledged, as the store has them."""
+        return [row["id"] for row in self.unknown_rows()]
+
+    def unknown_rows(self) -> list[Row]:
+        """The same, with all their columns."""
         store = SqlStore(self.settings.state_url)
-        found: list[int] = []
+        found: list[Row] = []
         for delivery in store.deliveries(self.connection_name).values():
             if delivery.unknown:
                 for batch in plan_batches(delivery.plan, LOCAL, delivery.acknowledged, delivery.announced):
-                    found += batch.rows.column("id").to_pylist()
+                    found += batch.rows.to_pylist()
         store.close()
         return found
 
