@@ -1,9 +1,13 @@
 """A push whose calls fail, or that is killed, at each step in turn: what has to hold after each, in any mode."""
 
+from collections import Counter
 from pathlib import Path
 
 from tests.sync.push.pushed_table import PushedTable, Row, is_removal, person
 from tests.sync.push.rapidbyte.component_table import ComponentTable
+
+_SENT_ONCE = ("append", "insert")
+"""The modes in which a row that is sent twice is there twice."""
 
 
 class SweptPush:
@@ -17,6 +21,9 @@ class SweptPush:
         self.table, self.mode = table, mode
         self.people: dict[int, Row] = {}
         self._first: dict[int, Row] = {}
+        self._ever: set[tuple[int, str]] = set()
+        self._may_come_again: Counter[tuple[int, str]] = Counter()
+        self._meanwhile: tuple[int, set[tuple[int, bool]]] = (0, set())
         self.batches = table.folder / "batches"
         table.push["key"] = ["id"]
         if mode != "overwrite":
@@ -45,6 +52,7 @@ class SweptPush:
         """Sets the rows of the table."""
         self.people = people
         self._first = {number: self._first.get(number, each) for number, each in people.items()}
+        self._ever |= {(each["id"], each["name"]) for each in people.values()}
         self.table.fill(list(people.values()))
 
     def change(self, turn: int) -> None:
@@ -65,9 +73,30 @@ class SweptPush:
         """The rows that must not be sent again: those that are acknowledged, unless the mode always sends all."""
         return set() if self.mode == "overwrite" else self.table.acknowledged_ids()
 
+    def have_unknown_sent(self) -> None:
+        """Takes note of the rows that the next push sends again by the word of a person."""
+        if self.mode in _SENT_ONCE:
+            self._may_come_again.update((row["id"], row["name"]) for row in self.table.unknown_rows())
+
     def check_sent_since(self, place: int, proved: set[tuple[int, bool]], where: str) -> None:
         again = {(row["id"], is_removal(row)) for row in self.table.received()[place:]} & proved
         assert again == set(), where
+
+    def run_meanwhile(self) -> None:
+        """While a push sleeps past its lease, another one runs."""
+        planned = self.table.planned_ids()
+        self.table.run_meanwhile()
+        # The files of a plan go with its end.
+        is_complete = self.mode != "overwrite" and not self.table.planned_ids()
+        self._meanwhile = len(self.table.received()), planned if is_complete else self.proved()
+
+    def forget_meanwhile(self) -> None:
+        self._meanwhile = 0, set()
+
+    def check_sent_meanwhile(self, where: str) -> None:
+        """The push that slept has sent nothing again which the other one had acknowledged."""
+        place, proved = self._meanwhile
+        self.check_sent_since(place, proved, f"{where}, and another one ran")
 
     def check_shown(self, before: list[Row], where: str) -> None:
         """Where all is replaced, the rows of before are shown, or those of now: never a part of them."""
@@ -82,12 +111,15 @@ class SweptPush:
             assert table.shown() == list(people.values()), where
             return
         assert table.delivered().keys() == people.keys(), where
-        sent = {(row["id"], row["name"]) for row in table.received() if not is_removal(row)}
+        times = Counter((row["id"], row["name"]) for row in table.received() if not is_removal(row))
         if self.mode == "insert":
-            assert sent == {(each["id"], each["name"]) for each in self._first.values()}, where
+            assert times.keys() == {(each["id"], each["name"]) for each in self._first.values()}, where
         elif self.mode == "append" or table.protocol == "rapidbyte":
-            assert sent >= {(each["id"], each["name"]) for each in people.values()}, where
+            assert times.keys() == self._ever, where
         else:
             assert table.held() == people, where
+        if self.mode in _SENT_ONCE:
+            again = {row: sent for row, sent in times.items() if sent > 1 + self._may_come_again[row]}
+            assert again == {}, where
         if table.protocol == "syncmaven":
             assert table.kept_names() == self.names, where

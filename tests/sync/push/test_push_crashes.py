@@ -62,6 +62,7 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
             assert table.kept_names() in (of_acknowledged, swept.names), where
         names = swept.names
         for _ in range(3):
+            swept.have_unknown_sent()
             if server.push(table) == 0:
                 break
         swept.check_sent_since(at_death, proved, where)

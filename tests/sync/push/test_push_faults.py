@@ -1,7 +1,8 @@
-"""A push in which any call of the store or the tables fails, before its effect or after it.
+"""A push in which any call of the store, the tables, their files or the connector fails, before its effect or after it;
+or the run dies there, or sleeps past its lease while another one works.
 
 No row is skipped, none that the store knows as acknowledged is sent again, and what a destination keeps is that of the
-rows that were acknowledged.
+rows that were acknowledged. `python -m tests.simulation --through push` puts such faults together.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ProtoError
-from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, SimulatedDeath
 from tests.sync.push.pushed_table import PushedTable, person
 from tests.sync.push.swept_push import SweptPush
 
@@ -46,6 +47,55 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
     assert _faults_fired(swept, [(call, number) for call in _CALLS for number in (1, 2)], fault) > len(_CALLS)
 
 
+_OF_EACH_PROTOCOL = (
+    ("airbyte", "mirror", "each"),
+    ("airbyte", "append", "exit"),
+    ("airbyte", "overwrite", "each"),
+    ("singer", "insert", "each"),
+    ("syncmaven", "upsert", "each"),
+    ("rapidbyte", "append", "each"),
+)
+_ENDS = (CallFault.DEATH_BEFORE, CallFault.DEATH_AFTER, CallFault.PAUSED, CallFault.HUNG)
+_DEATHS_BY_DAY = (("airbyte", "append", "exit", CallFault.DEATH_AFTER),)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mode", "echo", "fault"),
+    [
+        pytest.param(*case, fault, marks=[] if (*case, fault) in _DEATHS_BY_DAY else [pytest.mark.nightly])
+        for case in _OF_EACH_PROTOCOL
+        for fault in _ENDS
+    ],
+)
+def test_the_same_holds_where_the_run_dies_or_sleeps_past_its_lease(
+    quick_folder: Path, protocol: str, mode: str, echo: str, fault: CallFault
+) -> None:
+    swept = SweptPush.of_fake(quick_folder, protocol, mode, echo)
+    by_day = (protocol, mode, echo, fault) in _DEATHS_BY_DAY
+    calls = _DECISIVE_CALLS if by_day else [(call, number) for call in _CALLS for number in (1, 2)]
+    assert _faults_fired(swept, calls, fault) > len(calls) / 3
+
+
+_DECISIVE_CALLS = (("announce_rows", 2), ("acknowledge_rows", 1))
+# A connector that writes is called in any order of reads and writes; of a component all is one call.
+_OUTER_CALLS = (
+    ("launch", 1), ("launch", 2), ("write write", 1), ("write write", 2), ("write write", 3), ("read write", 1),
+    ("read write", 2), ("read write", 3), ("close_input write", 1), ("wait write", 1), ("open_input_file", 1),
+    ("open_input_file", 2), ("open_input_file", 3), ("get_file_info", 1), ("get_file_info", 2), ("create_dir", 1),
+    ("open_output_stream", 1), ("delete_file", 1), ("delete_dir", 1),
+)  # fmt: skip
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", [CallFault.BEFORE, CallFault.AFTER, CallFault.DEATH_BEFORE, CallFault.DEATH_AFTER])
+@pytest.mark.parametrize(("protocol", "mode", "echo"), _OF_EACH_PROTOCOL)
+def test_the_same_holds_where_the_connector_or_the_files_of_the_plan_fail(
+    quick_folder: Path, protocol: str, mode: str, echo: str, fault: CallFault
+) -> None:
+    swept = SweptPush.of_fake(quick_folder, protocol, mode, echo)
+    assert _faults_fired(swept, _OUTER_CALLS, fault) > len(_OUTER_CALLS) / 3
+
+
 @pytest.mark.parametrize(
     ("mode", "echo"),
     [("insert", "each"), ("update", "each"), ("overwrite", "each"), ("mirror", "bare"), ("append", "exit")],
@@ -56,22 +106,27 @@ def test_an_acknowledgement_that_fails_is_no_loss_in_any_mode(quick_folder: Path
 
 
 def _faults_fired(swept: SweptPush, calls: Sequence[tuple[str, int]], fault: CallFault) -> int:
-    """Pushes once with each fault and once without. Returns how many faults there were."""
+    """Pushes once with each fault and once without. Returns how many faults there were. A push that is paused or hangs
+    sleeps past its lease while another one runs to its end."""
     table, fired = swept.table, 0
     swept.people = {number: person(number) for number in range(12)}
     for turn, (call, number) in enumerate(calls, start=1):
         swept.change(turn)
         where = f"{call} {number} failed {fault} its effect"
-        table.faults = CallFaults({(call, number): fault})
+        table.faults = CallFaults({(call, number): fault}, swept.run_meanwhile)
         had, shown = len(table.received()), table.shown() if swept.mode == "overwrite" else []
-        with suppress(ProtoError):
+        swept.forget_meanwhile()
+        with suppress(ProtoError, SimulatedDeath):
             report = table.contacts()
             assert report.sent == report.acknowledged + report.rejected + report.unknown, where
             assert report.status == "complete" or report.error, where
         fired += len(table.faults.fired)
         table.faults = None
+        table.end_lease()
+        swept.check_sent_meanwhile(where)
         swept.check_shown(shown, where)
         proved, had_then = swept.proved(), len(table.received())
+        swept.have_unknown_sent()
         final = table.contacts(retries_unknown=True)
         assert (final.status, final.error) == ("complete", None), where
         swept.check_sent_since(had_then, proved, where)
