@@ -4,8 +4,8 @@
 // Config: keeps ("yes": it keeps its rows in each scope, and says what it kept before); commit_rows; metric (sent for
 // each batch); failed (rows that it says failed); record (a record that it rejects, shown as it stands);
 // fault (error, trap, spin, chat: it logs without end, silent: no checkpoints, liar: a checkpoint of too many rows), at
-// the row fault_at, and only the first time if `once` is "yes"; category, scope, retryable, safe, backoff, commit: those
-// of its error.
+// the row fault_at, and only the first time if `once` is "yes"; category, scope, retryable, safe, backoff, commit,
+// retry_after (milliseconds): those of its error.
 #include "guest.h"
 
 #define FILES(name) __attribute__((import_module("files"), import_name(name)))
@@ -22,7 +22,9 @@ static void *told_error(void) {
     failed();
     u8 *b = (u8 *)ret;
     b[8] = value(TEXT("category")); b[9] = value(TEXT("scope"));
-    b[28] = value(TEXT("retryable")); b[32] = 0; b[48] = value(TEXT("backoff")); b[49] = value(TEXT("safe"));
+    b[28] = value(TEXT("retryable")); b[48] = value(TEXT("backoff")); b[49] = value(TEXT("safe"));
+    b[32] = member(config, TEXT("retry_after")).p != 0;
+    *(u64 *)(b + 40) = value(TEXT("retry_after"));
     text commit = member(config, TEXT("commit"));
     b[50] = commit.p != 0;
     b[51] = commit.p ? number(commit) : 0;

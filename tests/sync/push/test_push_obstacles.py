@@ -26,12 +26,12 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.protocols.lookup import PUSH
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
-from dagster_airbyte_proto.sync.push import attempts, push_stream
+from dagster_airbyte_proto.sync.push import push_stream
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from dagster_airbyte_proto.testing.folder.planner import FolderPlanner
-from tests.sync.push.pushed_table import SCHEMA, PushedTable, is_removal, person
+from tests.sync.push.pushed_table import SCHEMA, Patience, PushedTable, is_removal, person
 from tests.sync.read.test_failures import mounted
 from tests.sync.shop import EVERYTHING, Shop
 
@@ -206,19 +206,16 @@ def test_a_config_error_of_the_destination_ends_the_push(quick_folder: Path) -> 
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_a_transient_error_of_the_destination_is_tried_again_after_a_pause(
-    quick_folder: Path, monkeypatch: pytest.MonkeyPatch, *, passes: bool
+def test_a_transient_error_of_the_destination_is_tried_again_after_pauses_that_grow(
+    quick_folder: Path, *, passes: bool
 ) -> None:
-    monkeypatch.setattr(attempts, "_WAIT_SECONDS", (0.3, 0.9))
-    table = PushedTable(quick_folder)
+    table, patience = PushedTable(quick_folder), Patience()
     table.config |= {"fails": "transient_error", "shows_catalog": True, "echo": "never"}
     table.config |= {"once": str(table.folder / "once")} if passes else {}
     table.options["acknowledge"] = "exit"
     table.fill([person(number) for number in range(1, 4)])
-    began_at = time.monotonic()
-    report = table.contacts()
-    assert time.monotonic() - began_at >= (0.3 if passes else 1.2)
-    assert _starts(table) == (2 if passes else 3)
+    report = table.run(cancel=patience).streams["contacts"]
+    assert (_starts(table), patience.waited) == ((2, [2.0]) if passes else (3, [2.0, 6.0]))
     assert (report.status, report.acknowledged, report.unknown) == (("complete", 3, 0) if passes else ("failed", 0, 3))
     assert passes or (report.retryable and "it cannot go on" in (report.error or ""))
     assert table.held().keys() == {1, 2, 3}

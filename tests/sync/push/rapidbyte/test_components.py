@@ -10,7 +10,7 @@ import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
 from tests.support.wasm import guests
-from tests.sync.push.pushed_table import person
+from tests.sync.push.pushed_table import Patience, person
 from tests.sync.push.rapidbyte.component_table import ComponentTable
 
 pytestmark = pytest.mark.everyday(
@@ -166,6 +166,22 @@ def test_after_a_commit_of_which_nobody_knows_nothing_is_tried_again(
     assert "déjà vu" in (report.error or "")
     assert len(table.batches()) == runs
     assert report.retryable is (runs > 1)
+
+
+@pytest.mark.everyday("named")
+@pytest.mark.parametrize(
+    ("pause", "waited"),
+    [({"backoff": "2"}, [5.0, 10.0]), ({"retry_after": "7000"}, [7.0, 7.0])],
+    ids=["grows", "named"],
+)
+def test_an_error_is_tried_again_after_the_pause_that_it_names(
+    quick_folder: Path, pause: dict[str, str], waited: list[float]
+) -> None:
+    table, patience = ComponentTable(quick_folder), Patience()
+    table.config |= {"fault": "error", "fault_at": "5", **_SAFE, "commit": "0", **pause}
+    table.fill(_PEOPLE)
+    assert table.run(cancel=patience).status == "failed"
+    assert (len(table.batches()), patience.waited) == (3, waited)
 
 
 @pytest.mark.parametrize(
