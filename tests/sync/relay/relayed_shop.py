@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.sync.shop import Shop
 
 Row = dict[str, Any]
 _FAKES = {"syncmaven": "fake_syncmaven"}
+_ECHOES: Row = {"end": {"echo": "end"}, "bare": {"form": "bare"}, "exit": {"echo": "never"}}
 
 
 class RelayedShop(Shop):
@@ -29,6 +31,13 @@ class RelayedShop(Shop):
         self.options: Row = {"batch": {"rows": 5}}
         self.target = target
         self.connector_of_destination: Row = {}
+
+    def acknowledge_by(self, echo: str) -> None:
+        """Has the fake destination prove its records by `each` state at once, the last one at its `end`, `bare` states,
+        or its `exit` alone."""
+        self.to |= _ECHOES.get(echo, {"echo": "each"})
+        if echo == "exit":
+            self.options["acknowledge"] = "exit"
 
     def offer(self, scenario: Row) -> None:
         fake = _FAKES.get(self.target, "fake_destination")
@@ -68,8 +77,27 @@ class RelayedShop(Shop):
                 done += delivery.acknowledged
         return set(range(done))
 
+    def shown_ids(self, stream: str) -> list[int]:
+        """The ids of the generation that the destination shows, which replaces all by the next one that is complete."""
+        shown: list[int] = []
+        generations: defaultdict[int, list[int]] = defaultdict(list)
+        for line in self._lines():
+            if line.get("stream") == stream:
+                generations[line["generation"]].append(line["row"]["id"])
+            elif "message" in line and _ended_stream(line["message"]) == stream:
+                shown = list(generations[line["generation"]])
+        return shown
+
     def messages(self, kind: str) -> list[Row]:
         return [line["message"] for line in self._lines() if line.get("message", {}).get("type") == kind]
 
     def _lines(self) -> list[Row]:
         return [json.loads(line) for line in self.out.read_text().splitlines()] if self.out.exists() else []
+
+
+def _ended_stream(message: Row) -> str | None:
+    """The stream that a message ends, whose rows are then shown."""
+    if message["type"] == "ACTIVATE_VERSION":
+        return str(message["stream"])
+    ended = message.get("trace", {}).get("stream_status", {})
+    return str(ended["stream_descriptor"]["name"]) if ended.get("status") == "COMPLETE" else None

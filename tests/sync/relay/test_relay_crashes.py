@@ -37,6 +37,7 @@ _CASES += [
     for protocol in ("rapidbyte", "airbyte")
     for write in ("append_dedup", "append")
 ]
+_CASES += [("airbyte", "singer", "append", "stream"), ("singer", "airbyte", "append_dedup", "stream")]
 _EVERY_TIME = (("airbyte", "airbyte", "append_dedup", "global"),)
 
 
@@ -73,6 +74,24 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
         assert proved.isdisjoint(shop.ids("users")[had:]), where
     assert kills > len(_POINTS) / 2
     assert not list((shop.home / "staging").rglob("*.parquet"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("target", "echo"), [("airbyte", "each"), ("singer", "end"), ("airbyte", "exit")])
+def test_a_replacement_shows_all_the_records_of_before_or_all_of_now(
+    server: SyncForkServer, quick_folder: Path, target: str, echo: str
+) -> None:
+    shop = RelayedShop(quick_folder, target=target, write="overwrite", read="full_refresh")
+    shop.acknowledge_by(echo)
+    before = kills = 0
+    for records, kill in enumerate(_POINTS, start=11):
+        shop.offer({"streams": {"users": {"records": records}, "orders": {"records": 2}}})
+        kills += server.sync(shop, kill) == _KILLED
+        assert shop.shown_ids("users") in (list(range(before)), list(range(records))), kill
+        assert shop.sync().status is SyncStatus.COMPLETE, kill
+        assert (shop.shown_ids("users"), shop.shown_ids("orders")) == (list(range(records)), [0, 1]), kill
+        before = records
+    assert kills > len(_POINTS) / 2
 
 
 _RESEND_POINTS = [

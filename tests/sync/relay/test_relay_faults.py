@@ -1,6 +1,8 @@
-"""A relay in which a call of the store fails, before its effect or after it, or a load does, or the source is poor.
+"""A relay in which a call of the store or a connector fails, before its effect or after it, or the run dies there; or
+a load fails, or the source is poor.
 
-No record is skipped, no state is ahead of the destination, and nothing that was acknowledged is sent again.
+No record is skipped, no state is ahead of the destination, and nothing that was acknowledged is sent again. Where all
+is replaced, the records of before are shown, or those of now.
 """
 
 import signal
@@ -13,13 +15,13 @@ import pytest
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import CommitUnknown, ProtoError
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing import fake_destination
-from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, SimulatedDeath
 from tests.sync.crashes.sync_fork_server import SyncForkServer
+from tests.sync.faulty_engine import FaultyEngine, end_lease
 from tests.sync.relay.component_relay import relayed_shop
 from tests.sync.relay.relayed_shop import RelayedShop
 from tests.sync.shop import EVERYTHING, REFRESH
@@ -28,34 +30,39 @@ _CALLS = (
     "begin_run", "note_folders", "announce", "seal_plan", "begin_delivery", "announce_rows", "acknowledge_rows",
     "promote", "end_run", "deliveries", "states", "announced_loads", "rejection_reasons",
 )  # fmt: skip
+# Of the destination: the source has another verb.
+_OUTER_CALLS = ("write write", "read write", "close_input write", "wait write", "launch")
+_DEATHS = (CallFault.DEATH_BEFORE, CallFault.DEATH_AFTER)
 _CASES = [
-    (protocol, target, write, fault)
+    (protocol, target, write, "each", fault)
     for protocol, target in (("airbyte", "singer"), ("singer", "airbyte"), ("rapidbyte", "rapidbyte"))
     for write in ("append", "append_dedup")
     for fault in (CallFault.BEFORE, CallFault.AFTER)
 ]
-_EVERY_TIME = (("airbyte", "singer", "append", CallFault.AFTER),)
+_CASES += [("airbyte", "airbyte", "append", echo, CallFault.AFTER) for echo in ("end", "bare", "exit")]
+_CASES += [("singer", "singer", "append_dedup", echo, CallFault.BEFORE) for echo in ("end", "exit")]
+_CASES += [("airbyte", target, "append", "each", fault) for target in ("airbyte", "rapidbyte") for fault in _DEATHS]
+_CASES += [("singer", "singer", "append_dedup", "end", fault) for fault in _DEATHS]
+_EVERY_TIME = (("airbyte", "singer", "append", "each", CallFault.AFTER),)
 
 
 @pytest.mark.parametrize(
-    ("protocol", "target", "write", "fault"),
+    ("protocol", "target", "write", "echo", "fault"),
     [pytest.param(*case, marks=[] if case in _EVERY_TIME else [pytest.mark.nightly]) for case in _CASES],
 )
 def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
-    quick_folder: Path, protocol: str, target: str, write: str, fault: CallFault
+    quick_folder: Path, protocol: str, target: str, write: str, echo: str, fault: CallFault
 ) -> None:
     shop = relayed_shop(quick_folder, protocol=protocol, target=target, write=write)
+    if target != "rapidbyte":
+        shop.acknowledge_by(echo)
     fired = 0
-    for turn, (call, number) in enumerate(((call, number) for call in _CALLS for number in (1, 2)), start=1):
+    calls = _CALLS if (protocol, target, write, echo, fault) in _EVERY_TIME else (*_CALLS, *_OUTER_CALLS)
+    for turn, (call, number) in enumerate(((call, number) for call in calls for number in (1, 2)), start=1):
         records = 12 * turn
         shop.offer({"streams": {"users": {"records": records}, "orders": {"records": turn}}})
         where = f"{call} {number} failed {fault} its effect"
-        faults = CallFaults({(call, number): fault})
-        with suppress(ProtoError), Engine(_settings(shop), store=with_faults(shop.store, faults)) as engine:
-            report = sync_connection(engine, Connection.from_file(shop.connection_file), SyncRequest())
-            for stream in report.streams.values():
-                assert stream.emitted == stream.committed + stream.rejected + stream.unknown, where
-        fired += len(faults.fired)
+        fired += _sync_with(shop, call, number, fault)
         proved, had = shop.acknowledged_ids(), len(shop.ids("users"))
         for name, position in shop.positions().items():
             assert set(shop.ids(name)) >= set(range(position)), where
@@ -66,6 +73,46 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
         assert shop.positions() == {"users": records, "orders": turn}, where
         assert proved.isdisjoint(shop.ids("users")[had:]), where
     assert fired > len(_CALLS)
+
+
+def _sync_with(shop: RelayedShop, call: str, number: int, fault: CallFault) -> int:
+    """Runs the relay, with one fault. Returns how often it happened."""
+    faults = CallFaults({(call, number): fault})
+    with suppress(ProtoError, SimulatedDeath), FaultyEngine(_settings(shop), faults) as engine:
+        report = sync_connection(engine, Connection.from_file(shop.connection_file), SyncRequest())
+        for stream in report.streams.values():
+            assert stream.emitted == stream.committed + stream.rejected + stream.unknown, (call, number, stream)
+    end_lease(_settings(shop), "shop")
+    return len(faults.fired)
+
+
+_REPLACEMENTS = [
+    (target, echo, fault)
+    for target, echo in (("airbyte", "each"), ("airbyte", "exit"), ("singer", "end"))
+    for fault in (CallFault.BEFORE, CallFault.AFTER, *_DEATHS)
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("target", "echo", "fault"), _REPLACEMENTS)
+def test_all_the_records_of_before_are_shown_or_all_of_now(
+    quick_folder: Path, target: str, echo: str, fault: CallFault
+) -> None:
+    shop = RelayedShop(quick_folder, target=target, write="overwrite", read="full_refresh")
+    shop.acknowledge_by(echo)
+    calls = (*_CALLS, *_OUTER_CALLS)
+    before = fired = 0
+    for records, (call, number) in enumerate(((call, number) for call in calls for number in (1, 2)), start=11):
+        shop.offer({"streams": {"users": {"records": records}, "orders": {"records": 2}}})
+        fired += _sync_with(shop, call, number, fault)
+        where = f"{call} {number} failed {fault}"
+        assert shop.shown_ids("users") in (list(range(before)), list(range(records))), where
+        report = shop.sync()
+        assert report.status is SyncStatus.COMPLETE, (where, report)
+        assert (shop.shown_ids("users"), shop.shown_ids("orders")) == (list(range(records)), [0, 1]), where
+        before = records
+    assert fired >= len(calls) / 2
+    assert not list((shop.home / "staging").rglob("*.parquet"))
 
 
 def test_the_files_of_a_load_that_was_given_up_go_with_the_next_run(quick_folder: Path) -> None:
