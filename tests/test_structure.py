@@ -9,6 +9,7 @@ from pathlib import Path
 import grimp
 import pytest
 
+import dagster_airbyte_proto
 from docs import rooms
 
 ROOT = Path(__file__).parent.parent
@@ -17,9 +18,18 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 
 MAX_FILES = 15
 MAX_LINES = 400
+MAX_ARGUMENTS = 5
 
 # A program that tests copy into containers and other folders, so it is one file.
 _STAND_ALONE = {"dagster_airbyte_proto/testing/fake_source.py"}
+
+_A_LEASE = "who wants it, of what, and for how long: a call gives two of the six only where it needs them"
+_MORE_ARGUMENTS = {
+    "dagster_airbyte_proto/checkpoints/sql/sql_store.py: acquire": _A_LEASE,
+    "dagster_airbyte_proto/checkpoints/store.py: acquire": _A_LEASE,
+    "dagster_airbyte_proto/sync/lease.py: acquire_lease": _A_LEASE,
+}
+"""Functions with more arguments, and why no type of several would make them clearer."""
 
 
 def _modules(*folders: str) -> list[Path]:
@@ -46,6 +56,33 @@ def test_no_folder_has_more_files_than_a_reader_can_hold() -> None:
 def test_no_module_is_longer_than_a_reader_can_hold() -> None:
     lines = {_name(path): len(path.read_text().splitlines()) for path in _modules(PACKAGE.name, "tests", "bench")}
     assert {name: count for name, count in lines.items() if count > MAX_LINES and name not in _STAND_ALONE} == {}
+
+
+def test_no_function_takes_more_arguments_than_a_reader_can_hold(trees: dict[Path, ast.Module]) -> None:
+    """Counts the arguments of every function and method, with `*args` and `**kwargs`, and these rules:
+
+    - `self` and `cls` do not count. Nor do fields of dataclasses, tuples and models: they have a name each wherever
+      they are used, and are what loose arguments become.
+    - The function of a command does not count: click calls it, by the names of its options.
+    - Of a public function those that can be given by name alone do not count. A user writes them as options, like those
+      of Dagster's own decorators.
+    """
+    found = {
+        f"{_name(path)}: {node.name}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and _arguments(path, tree, node) > MAX_ARGUMENTS
+    }
+    assert found == _MORE_ARGUMENTS.keys()
+
+
+def _arguments(path: Path, tree: ast.Module, node: ast.FunctionDef) -> int:
+    if path.is_relative_to(PACKAGE / "cli") and node.decorator_list:
+        return 0
+    is_public = node in tree.body and node.name in dagster_airbyte_proto.__all__
+    given = node.args.posonlyargs + node.args.args + ([] if is_public else node.args.kwonlyargs)
+    rest = [each for each in (node.args.vararg, node.args.kwarg) if each]
+    return len([each for each in (*given, *rest) if each.arg not in ("self", "cls")])
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -19,8 +19,9 @@ from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.events import CatalogEvent, RecordLine, StateEvent
 from dagster_airbyte_proto.protocols.lookup import source_protocol
 from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
-from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage
 
 _CHUNK_BYTES = 1 << 20
 _LOAD_BYTES = 128 << 20
@@ -37,7 +38,7 @@ def _land(task: Task, folder: Path) -> None:
     streams = _planned(Path(task.catalog))
     inputs = [_input(planned, folder) for planned in streams]
     landing = _Landing(
-        protocol, Stage(inputs, protocol.record_wire, run_id="bench", sync_id=1), [it.id for it in streams]
+        protocol, Stage(inputs, RunInput(protocol.record_wire, "bench", sync_id=1)), [it.id for it in streams]
     )
     demux = Demux(protocol.record_wire, landing.stage.stream_of)
     with Path(task.recording).open("rb", buffering=0) as recording:

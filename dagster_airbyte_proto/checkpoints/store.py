@@ -339,13 +339,13 @@ class StateStore(Protocol):
         state: State | None,
         *,
         who: str,
-        partition: str = "",
         shared: State | None = None,
     ) -> StateChange:
         """Sets the state of a stream (or of the whole connection) by hand, or resets it when `state` is None.
 
-        Resetting the whole resets every stream too. `shared` is the state of the whole connection after the change of
-        one stream. Raises ConfigError where it is needed, and while a load is announced: its recovery would move both.
+        Resetting the whole resets every stream too; states of partitions stay. `shared` is the state of the whole
+        connection after the change of one stream. Raises ConfigError where it is needed, and while a load is announced:
+        its recovery would move both.
         """
         ...
 

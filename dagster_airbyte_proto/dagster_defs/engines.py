@@ -12,6 +12,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.settings import Settings, SettingsFile
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.writer import TableWriter
 
@@ -101,7 +102,10 @@ def opened_engine(
     with (
         opened_store(connector) as store,
         Engine(
-            settings, store=store, tables=tables, deployment=deployment, stop_grace_seconds=stop_grace_seconds
+            settings,
+            store=store,
+            tables=tables,
+            connector_options=ConnectorOptions(deployment, stop_grace_seconds),
         ) as engine,
     ):
         yield engine

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,35 +25,17 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ProtoError, TransformError
 from dagster_airbyte_proto.loads.bounded_counts import add_stream_counts
-from dagster_airbyte_proto.loads.load import StagedRows, TransformState
+from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
-from dagster_airbyte_proto.model import PlannedStream, StreamId
-from dagster_airbyte_proto.protocols.wire import RecordWire
-from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.arrow.batch_policy import BatchPolicy
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.staging.faults import staging_fault, transform_fault
 from dagster_airbyte_proto.staging.files.open_part import SourceRejection
-from dagster_airbyte_proto.staging.files.stream_files import StreamFiles, width_factor
+from dagster_airbyte_proto.staging.files.stream_files import width_factor
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE, LateRows, StagedKeys
 from dagster_airbyte_proto.staging.lines.demux import Lines, RecordLines
 from dagster_airbyte_proto.staging.lines.record_parser import namespace_of
-from dagster_airbyte_proto.staging.stream_stage import StreamStage, StreamTransforms
-from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
-
-
-class StreamInput(NamedTuple):
-    """A stream to stage.
-
-    `target` may be None as long as it is not known. Private columns are hashed with `hash_key`. Its transforms go on
-    from `transform_states`. Its batches are held against `batch_policy`.
-    """
-
-    planned: PlannedStream
-    columns: Columns
-    target: TableTarget | None = None
-    hash_key: str = ""
-    transform_states: tuple[TransformState, ...] = ()
-    batch_policy: BatchPolicy | None = None
+from dagster_airbyte_proto.staging.stream_stage import StreamStage
 
 
 class StageLimits(NamedTuple):
@@ -80,36 +61,22 @@ _MEMORY_RELIEF_STEPS: Final[Sequence[tuple[Callable[[StreamStage], int], Callabl
 class Stage:
     """Takes record lines, and returns them in staged files up to the last mark. Raises StagingError when a write fails.
 
-    `other_names` are names that records may use for the planned streams. `marked_bytes` estimates the size of a cut of
-    all streams: not as the rows came, but as they are written.
+    `marked_bytes` estimates the size of a cut of all streams: not as the rows came, but as they are written.
     """
 
     def __init__(
         self,
         streams: Sequence[StreamInput],
-        record_wire: RecordWire,
+        run: RunInput,
         *,
-        run_id: str,
-        sync_id: int,
-        other_names: Mapping[StreamId, tuple[StreamId, ...]] = MappingProxyType({}),
         limits: StageLimits = StageLimits(),  # noqa: B008  # a tuple, and frozen
-        enrichers: Enrichers = NO_ENRICHERS,
     ) -> None:
-        self._record_wire = record_wire
+        self._record_wire = run.record_wire
         self._limits = limits
-        self._other_names = other_names
+        self._other_names = run.other_names
         began_at = time.time_ns() // 1000
         self._streams = {
-            each.planned.id: StreamStage(
-                StreamFiles(each.planned, each.columns, each.target, run_id),
-                record_wire,
-                sync_id=sync_id,
-                max_file_bytes=limits.file_bytes,
-                began_at=began_at,
-                hash_key=each.hash_key,
-                transforms=StreamTransforms(enrichers, each.transform_states),
-                batch_policy=each.batch_policy,
-            )
+            each.planned.id: StreamStage(each, run, began_at=began_at, max_file_bytes=limits.file_bytes)
             for each in streams
         }
         self._segment_bytes = {

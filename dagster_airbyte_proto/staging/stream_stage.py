@@ -18,62 +18,43 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.loads.bounded_counts import add_stream_counts
-from dagster_airbyte_proto.loads.load import StagedRows, TransformState
+from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
-from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.arrow.batch_policy import BatchPolicy
 from dagster_airbyte_proto.staging.files.open_part import OpenPart, SourceRejection
 from dagster_airbyte_proto.staging.files.rejections_file import stage_rejections
 from dagster_airbyte_proto.staging.files.stream_files import StreamFiles
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.staging.lines.demux import Lines
+from dagster_airbyte_proto.staging.rows.metadata import RowOrigin
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch, SegmentParser
 from dagster_airbyte_proto.staging.rows.transformed_rows import RowTransformer
-from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers, transform_chain
+from dagster_airbyte_proto.transforms.transform_choice import transform_chain
 
 _PARSED_ROWS = 1 << 17
-
-
-class StreamTransforms(NamedTuple):
-    """The connectors of a connection's transforms, and the states from which those of one stream go on."""
-
-    enrichers: Enrichers = NO_ENRICHERS
-    states: tuple[TransformState, ...] = ()
 
 
 class StreamStage:
     """Takes the lines or the batches of one stream, and returns the marked rows in staged files."""
 
-    def __init__(
-        self,
-        stream_files: StreamFiles,
-        record_wire: RecordWire,
-        *,
-        sync_id: int,
-        max_file_bytes: int,
-        began_at: int = 0,
-        hash_key: str = "",
-        transforms: StreamTransforms = StreamTransforms(),  # noqa: B008  # a tuple, and frozen
-        batch_policy: BatchPolicy | None = None,
-    ) -> None:
-        self._stream_files = stream_files
-        self._record_wire = record_wire
-        self._sync_id = sync_id
-        self._enrichers, self._transform_states = transforms
-        self._batch_policy = batch_policy
+    def __init__(self, given: StreamInput, run: RunInput, *, began_at: int, max_file_bytes: int) -> None:
+        self._stream_files = StreamFiles(given.planned, given.columns, given.target, run.run_id)
+        self._run = run
+        self._transform_states = given.transform_states
+        self._batch_policy = given.batch_policy
         self._began_at = began_at
         self._held_since = began_at
         self._max_file_bytes = max_file_bytes
         self._transformer: RowTransformer | None = None
-        self._parser, self._transformer = self._new_parser(hash_key), self._new_transformer()
+        self._parser, self._transformer = self._new_parser(given.hash_key), self._new_transformer()
         self._marked_part: OpenPart | None = None
         self._unmarked_part: OpenPart | None = None
         self._held_chunks: list[Any] = []  # Lines; or batches, and rejected records between them.
@@ -253,11 +234,9 @@ class StreamStage:
         return SegmentParser(
             stream_files.planned,
             stream_files.columns.as_parsed,
-            self._record_wire,
-            sync_id=self._sync_id,
-            seed=os.urandom(9),
+            self._run.record_wire,
+            RowOrigin(self._run.sync_id, os.urandom(9), self._began_at),
             hash_key=hash_key,
-            began_at=self._began_at,
         )
 
     def _new_transformer(self) -> RowTransformer | None:
@@ -269,7 +248,7 @@ class StreamStage:
         chain = (
             before.chain
             if before is not None
-            else transform_chain(planned.transforms, self._enrichers, self._transform_states, planned.id)
+            else transform_chain(planned.transforms, self._run.enrichers, self._transform_states, planned.id)
         )
         return RowTransformer(planned, columns, chain)
 

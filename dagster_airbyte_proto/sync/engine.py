@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +13,6 @@ from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.process import Launcher
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
@@ -22,6 +21,7 @@ from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.connector_config import connector_config
 from dagster_airbyte_proto.sync.connector.launcher_choice import (
+    ConnectorOptions,
     destination_protocol_of,
     launcher_for,
     source_protocol_of,
@@ -55,9 +55,7 @@ class Engine:
 
     Tables need a Spark session, which takes seconds to start. They are opened when they are first used, or earlier and
     in the background by `start_opening_tables`. The caller closes `store` and `tables` if it passes them, and the Spark
-    `session` that it passes in the place of the tables. `deployment` returns what containers get of this deployment's
-    settings. A connector that is stopped may take `stop_grace_seconds` to end by itself. No connector may see the
-    `hidden_files` that are given, beside those of the engine's own stores and its settings.
+    `session` that it passes in the place of the tables.
     """
 
     def __init__(
@@ -66,21 +64,16 @@ class Engine:
         *,
         store: DeliveryStore | None = None,
         tables: TableWriter | None = None,
-        deployment: Callable[[], Deployment] = Deployment,
-        stop_grace_seconds: float = 5.0,
-        answer_cache: AnswerCache | None = None,
         session: Any = None,
-        hidden_files: Sequence[Path] = (),
+        connector_options: ConnectorOptions = ConnectorOptions(),  # noqa: B008  # a tuple, and frozen
     ) -> None:
         self.settings = settings
-        self._deployment = deployment
-        self._stop_grace_seconds = stop_grace_seconds
-        self.answer_cache = answer_cache or AnswerCache(settings.catalogs_folder)
+        self._connector_options = connector_options
+        self.answer_cache = connector_options.answer_cache or AnswerCache(settings.catalogs_folder)
         self._given_store = store
         self._own_store: SqlStore | None = None
         self._given_tables = tables
         self._given_session = session
-        self._given_hidden_files = tuple(hidden_files)
         self._tables: Future[TableWriter] | None = None
         self._opening = threading.Lock()
 
@@ -162,10 +155,7 @@ class Engine:
             self.settings,
             store=self.store,
             tables=tables,
-            deployment=self._deployment,
-            stop_grace_seconds=self._stop_grace_seconds,
-            answer_cache=self.answer_cache,
-            hidden_files=self._given_hidden_files,
+            connector_options=self._connector_options._replace(answer_cache=self.answer_cache),
         )
 
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
@@ -195,9 +185,7 @@ class Engine:
             self.settings.environments_folder,
             log,
             lambda: self.store,
-            deployment=self._deployment,
-            stop_grace_seconds=self._stop_grace_seconds,
-            hidden_files=self.hidden_files(),
+            self._connector_options._replace(hidden_files=self.hidden_files()),
         )
 
     def hidden_files(self) -> tuple[Path, ...]:
@@ -208,7 +196,7 @@ class Engine:
             stores.append(SqlStore(self.settings.state_url))
         own = (store.file for store in stores if isinstance(store, SqlStore))
         named = (*own, self.settings.secret_file)
-        return (*self._given_hidden_files, *(file for file in named if file is not None))
+        return (*self._connector_options.hidden_files, *(file for file in named if file is not None))
 
     def query(self, sql: str) -> "QueryResult":
         """Runs SQL on the warehouse by Spark. Raises ConfigError for a format that Spark does not read."""

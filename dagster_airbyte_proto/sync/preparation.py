@@ -25,7 +25,8 @@ from dagster_airbyte_proto.model import (
     WriteMode,
 )
 from dagster_airbyte_proto.protocols.rapidbyte.changes import sends_changes
-from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit.loader import Loader, LoadSteps, LoadThresholds
 from dagster_airbyte_proto.sync.commit.rejected_rows import RejectedRows
 from dagster_airbyte_proto.sync.commit.table_witness import Remembered
@@ -91,11 +92,13 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
             )
             for stream, run in runs.items()
         ],
-        context.protocol.record_wire,
-        run_id=context.lease.run_id,
-        sync_id=plan.read_request.sync_id,
-        other_names=context.protocol.stream_aliases(plan.read_request),
-        enrichers=context.enrichers,
+        RunInput(
+            context.protocol.record_wire,
+            context.lease.run_id,
+            plan.read_request.sync_id,
+            other_names=context.protocol.stream_aliases(plan.read_request),
+            enrichers=context.enrichers,
+        ),
     )
     ledger = _ledger(plan)
     warnings: list[str] = []

@@ -12,6 +12,7 @@ from dagster_airbyte_proto.certification.rule import Outcome, Ruling
 from dagster_airbyte_proto.certification.watching.watched_program import Bounds, Gathering
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.testing import fake_source, fake_tap
 
@@ -55,7 +56,7 @@ class Certifier:
 def certifier(tmp_path: Path) -> Iterator[Certifier]:
     settings = Settings.load(tmp_path / "home", None)
     settings.make_home()
-    with Engine(settings, stop_grace_seconds=1.0) as engine:
+    with Engine(settings, connector_options=ConnectorOptions(stop_grace_seconds=1.0)) as engine:
         yield Certifier(engine)
 
 

@@ -10,6 +10,7 @@ from dagster_airbyte_proto.certification.rule import Outcome
 from dagster_airbyte_proto.certification.watching.watched_program import Bounds, Gathering, Scratch
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from tests.certification.conftest import with_outcome
 from tests.support.wasm import guests
@@ -20,7 +21,7 @@ from tests.sync.push.rapidbyte.component_table import written_batches
 def engine(tmp_path: Path) -> Iterator[Engine]:
     settings = Settings.load(tmp_path / "home", None)
     settings.make_home()
-    with Engine(settings, stop_grace_seconds=1.0) as engine:
+    with Engine(settings, connector_options=ConnectorOptions(stop_grace_seconds=1.0)) as engine:
         yield engine
 
 

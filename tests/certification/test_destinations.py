@@ -15,6 +15,7 @@ from dagster_airbyte_proto.certification.watching.watched_program import Bounds,
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from tests.certification.conftest import SECRET, with_outcome
 from tests.certification.faulty_destination import ROTATED
@@ -43,7 +44,7 @@ def certified(tmp_path: Path) -> Iterator[CertifyDestination]:
     settings = Settings.load(tmp_path / "home", None)
     settings.make_home()
     (tmp_path / "out").mkdir()
-    with Engine(settings, stop_grace_seconds=1.0) as engine:
+    with Engine(settings, connector_options=ConnectorOptions(stop_grace_seconds=1.0)) as engine:
 
         def certified(
             protocol: str, *faults: str, scratch: Scratch = FEW, bounds: Bounds = BOUNDS, **written: Any

@@ -14,6 +14,7 @@ from dagster_airbyte_proto.certification.watching.watched_program import Bounds,
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from tests.certification.conftest import with_outcome
 
@@ -26,7 +27,7 @@ CertifyDestination = Callable[..., Certificate]
 def certified(tmp_path: Path) -> Iterator[CertifyDestination]:
     settings = Settings.load(tmp_path / "home", None)
     settings.make_home()
-    with Engine(settings, stop_grace_seconds=1.0) as engine:
+    with Engine(settings, connector_options=ConnectorOptions(stop_grace_seconds=1.0)) as engine:
 
         def certified(scratch: Scratch = Scratch("contacts", 200), **config: Any) -> Certificate:  # noqa: B008 - frozen
             document = {

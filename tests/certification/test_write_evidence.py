@@ -6,6 +6,7 @@ from dagster_airbyte_proto.certification.watching.watched_program import Bounds,
 from dagster_airbyte_proto.certification.writes.destination_gathering import gather_destination
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from tests.certification.test_destinations import destination_connection
 
@@ -16,7 +17,7 @@ def test_a_flood_of_states_and_the_output_of_runs_that_are_over_are_not_kept(tmp
     (tmp_path / "out").mkdir()
     connection = Connection.model_validate(destination_connection(tmp_path / "out", "airbyte", "floods_states"))
     options = Gathering(Bounds(query_seconds=30.0, write_seconds=60.0), None, Scratch(rows=1))
-    with Engine(settings, stop_grace_seconds=1.0) as engine:
+    with Engine(settings, connector_options=ConnectorOptions(stop_grace_seconds=1.0)) as engine:
         evidence = gather_destination(engine, connection, options)
     write = evidence.first.required
     # Each state that says something new counts, past the bound too.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
-from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
+from dagster_airbyte_proto.launchers.packages.manifest_launcher import Interpreter, ManifestLauncher
 from dagster_airbyte_proto.launchers.packages.npm.launcher import NpmLauncher
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
@@ -33,7 +33,7 @@ def npm(folder: Path, options: LaunchOptions) -> Launcher:
 
 def manifest(folder: Path, options: LaunchOptions) -> Launcher:
     (folder / "api.yaml").write_text(MANIFEST)
-    return ManifestLauncher(folder / "api.yaml", version="1.0", cache=folder / "environments", options=options)
+    return ManifestLauncher(folder / "api.yaml", Interpreter("1.0"), cache=folder / "environments", options=options)
 
 
 def recording(folder: Path, options: LaunchOptions) -> Launcher:

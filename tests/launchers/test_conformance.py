@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, ContainerOwner, DockerLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
 from tests.conformance.launcher import (
@@ -88,8 +88,8 @@ class TestDockerLauncher(LiveLauncherConformance, LiveInputConformance):
     @pytest.fixture
     def launcher(self, image: Image, runs_folder: Path) -> Launcher:
         options = LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3)
-        confinement = Confinement(network="none")
-        return DockerLauncher(image.launched(), confinement, labels={"test": image.test}, options=options)
+        confinement, owner = Confinement(network="none"), ContainerOwner({"test": image.test})
+        return DockerLauncher(image.launched(), confinement, owner=owner, options=options)
 
     @pytest.fixture
     def leftovers(self, image: Image, runs_folder: Path) -> Leftovers:

@@ -16,7 +16,7 @@ from dagster_airbyte_proto.launchers.docker import images as docker_images
 from dagster_airbyte_proto.launchers.docker.containers import Container, connector_containers
 from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
 from dagster_airbyte_proto.launchers.docker.frames import FrameDecoder
-from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, ContainerOwner, DockerLauncher
 from dagster_airbyte_proto.launchers.docker.networks import ensure_link_local_network
 from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import LaunchOptions
@@ -32,12 +32,13 @@ _ALONE = Confinement(network="none")
 _OWNER = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Dagster has it ignored in tests that a script began in the background.
-from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, ContainerOwner, DockerLauncher
 from dagster_airbyte_proto.launchers.docker.images import Image
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from dagster_airbyte_proto.sync.process_identity import this_process
 image, test = sys.argv[1:]
-launcher = DockerLauncher(Image(image), Confinement(network="none"), labels={"test": test, "owner": this_process()})
+owner = ContainerOwner({"test": test, "owner": this_process()})
+launcher = DockerLauncher(Image(image), Confinement(network="none"), owner=owner)
 connector = launcher.launch(Invocation(("hang", "")), environment={})
 assert connector.read(60)
 print("reading", flush=True)
@@ -46,7 +47,7 @@ time.sleep(600)
 
 
 def confined(image: Image, confinement: Confinement = _ALONE) -> DockerLauncher:
-    return DockerLauncher(image.launched(), confinement, labels={"test": image.test})
+    return DockerLauncher(image.launched(), confinement, owner=ContainerOwner({"test": image.test}))
 
 
 def told(launcher: DockerLauncher) -> dict[str, str]:
@@ -98,7 +99,7 @@ def test_what_it_says_goes_past_the_daemon_where_a_shell_can_send_it(
     if apart := re.findall("name=(rootless|userns|selinux)", " ".join(image.daemon.info()["SecurityOptions"])):
         lacks("docker", f"containers of this daemon may not open what is ours: {', '.join(apart)}")
     options = LaunchOptions(permissions=Permissions((f"{variable}=kept",)))
-    launcher = DockerLauncher(image.launched(), _ALONE, labels={"test": image.test}, options=options)
+    launcher = DockerLauncher(image.launched(), _ALONE, owner=ContainerOwner({"test": image.test}), options=options)
     stdout, *variables = read_all(start(launcher, "surroundings")).decode().split()
     assert stdout.startswith(leads_to)
     assert variable in variables
@@ -196,7 +197,7 @@ def test_what_outlived_us_and_its_guardian_goes_when_the_next_one_starts(
     def is_ours_and_dead(found: Container) -> bool:
         return found.labels.get("test", "").startswith(fake_image.test) and is_dead(found.labels["owner"])
 
-    alive = DockerLauncher(fake_image.launched(), _ALONE, labels=labels, is_orphan=is_ours_and_dead)
+    alive = DockerLauncher(fake_image.launched(), _ALONE, owner=ContainerOwner(labels, is_ours_and_dead))
     connector = start(alive, "hang")
     assert fake_image.leftovers() == []
     assert read_all(start(alive, "environment")) == b""
@@ -209,9 +210,9 @@ def test_a_folder_in_the_place_of_its_config_is_not_read(fake_image: Image) -> N
 import resource
 from tests.conformance.launcher import report_of, start
 from dagster_airbyte_proto.launchers.docker.images import Image
-from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, ContainerOwner, DockerLauncher
 image, alone = Image({fake_image.name!r}), Confinement(network="none")
-launcher = DockerLauncher(image, alone, labels={{"test": {fake_image.test!r}}})
+launcher = DockerLauncher(image, alone, owner=ContainerOwner({{"test": {fake_image.test!r}}}))
 report_of(start(launcher, "link"))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 connector = start(launcher, "large_folder")
@@ -280,7 +281,7 @@ def test_what_a_launch_asks_for_in_vain_is_the_users_to_correct(
 
 def test_an_image_for_another_kind_of_machine_is_told_so(fake_image: Image) -> None:
     image = fake_image.launched()._replace(platform="linux/s390x")
-    launcher = DockerLauncher(image, _ALONE, labels={"test": fake_image.test})
+    launcher = DockerLauncher(image, _ALONE, owner=ContainerOwner({"test": fake_image.test}))
     with pytest.raises(ConfigError, match=r"made for another kind of machine: .*actual: linux/") as refused:
         start(launcher, "lines")
     assert "pull: always" in refused.value.remedy
@@ -315,7 +316,7 @@ def test_a_program_that_the_image_has_not_is_told_with_the_way_out(image: Image)
 @pytest.mark.everyday("fake_image")
 @pytest.mark.parametrize("image", IMAGES, indirect=True)
 def test_a_program_that_its_user_may_not_run_is_told_with_the_way_out(image: Image) -> None:
-    launcher = DockerLauncher(image.launched("/connector.py"), _ALONE, labels={"test": image.test})
+    launcher = DockerLauncher(image.launched("/connector.py"), _ALONE, owner=ContainerOwner({"test": image.test}))
     connector = start(launcher, "lines")
     assert read_all(connector) == b""
     with pytest.raises(ConfigError, match=r"the user may not run the program of image .*Permission denied") as refused:
@@ -336,7 +337,8 @@ def test_a_connector_that_writes_as_the_init_does_has_no_word_in_an_error(
 ) -> None:
     """No mask is known there: its last words, which may have a secret in them, are the report's."""
     command = ("/bin/sh", "-c", f"echo '{line}' >&2; exit {code}")
-    connector = start(DockerLauncher(fake_image.launched(*command), _ALONE, labels={"test": fake_image.test}), "lines")
+    owner = ContainerOwner({"test": fake_image.test})
+    connector = start(DockerLauncher(fake_image.launched(*command), _ALONE, owner=owner), "lines")
     assert read_all(connector) == b""
     try:
         assert report_of(connector).stderr_tail == (line,)

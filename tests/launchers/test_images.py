@@ -9,7 +9,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.containers import LABEL
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment, ImageRegistry
 from dagster_airbyte_proto.launchers.docker.images import Image, PullProgress, image_identity
-from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, ContainerOwner, DockerLauncher
 from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import LaunchOptions
 from tests.conformance.launcher import read_all, report_of, start
@@ -107,7 +107,8 @@ def test_a_connector_gets_of_its_deployment_how_the_world_is_reached_and_no_secr
         kwargs={"extra_hosts": {"shop.test": "10.1.2.3"}, "privileged": True, "volumes": ["/:/host"]},
     )
     own, options = Confinement(kwargs={"hostname": "reader"}), LaunchOptions(Permissions(("no_proxy=shop",)))
-    launcher = DockerLauncher(fake_image.launched(), own, deployment=deployment, labels={"test": test}, options=options)
+    owner = ContainerOwner({"test": test})
+    launcher = DockerLauncher(fake_image.launched(), own, deployment=deployment, owner=owner, options=options)
     connector = start(launcher, "hang")
     found = daemon.inspect_container(fake_image.leftovers()[0])
     connector.stop()
@@ -127,5 +128,5 @@ def test_what_dockers_client_does_not_take_is_told(fake_image: images.Image) -> 
     with pytest.raises(
         ConfigError, match=r"container_kwargs has an argument that Docker's client does not take: .*shm_sice"
     ):
-        start(DockerLauncher(fake_image.launched(), strange, labels={"test": fake_image.test}), "lines")
+        start(DockerLauncher(fake_image.launched(), strange, owner=ContainerOwner({"test": fake_image.test})), "lines")
     assert fake_image.leftovers() == []

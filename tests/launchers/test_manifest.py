@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
+from dagster_airbyte_proto.launchers.packages.manifest_launcher import Interpreter, ManifestLauncher
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 from tests.conformance.launcher import read_all, report_of
 from tests.support.low_code import MANIFEST
@@ -25,7 +25,7 @@ definitions:
 def _launcher(folder: Path, text: str = MANIFEST, **options: Any) -> ManifestLauncher:
     path = folder / "api.yaml"
     path.write_text(text)
-    return ManifestLauncher(path, cache=folder / "environments", version="1.0", **options)
+    return ManifestLauncher(path, Interpreter("1.0"), cache=folder / "environments", **options)
 
 
 def _refusal(folder: Path, text: str) -> str:
@@ -64,7 +64,7 @@ def test_another_content_is_another_connector(tmp_path: Path) -> None:
     assert before.startswith("api-")
     after = [
         _launcher(tmp_path, MANIFEST + "# more\n").identity(),
-        ManifestLauncher(tmp_path / "api.yaml", cache=tmp_path, version="1.1").identity(),
+        ManifestLauncher(tmp_path / "api.yaml", Interpreter("1.1"), cache=tmp_path).identity(),
         _launcher(tmp_path, custom_components=True).identity(),
     ]
     (tmp_path / "components.py").write_text("import this\n")

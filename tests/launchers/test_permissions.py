@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, ContainerOwner, DockerLauncher
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.permissions import Permissions, joined_variables
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
@@ -100,13 +100,13 @@ class TestPrograms:
 def test_a_container_gets_what_its_connection_names(fake_image: Image) -> None:
     options = LaunchOptions(permissions=Permissions(("STATE_URL", "LEVEL=debug")))
     alone, labels = Confinement(network="none"), {"test": fake_image.test}
-    found = _printed(DockerLauncher(fake_image.launched(), alone, labels=labels, options=options))
+    found = _printed(DockerLauncher(fake_image.launched(), alone, owner=ContainerOwner(labels), options=options))
     assert (found["STATE_URL"], found["LEVEL"]) == ("b", "debug")
     assert not found.keys() & (_SECRETS.keys() - {"STATE_URL"})
     assert found["HOME"] != _ALLOWED["HOME"]
     missing = LaunchOptions(permissions=Permissions(("SHOP_TOKEN",)))
     with pytest.raises(ConfigError, match="env_vars names SHOP_TOKEN"):
-        start(DockerLauncher(fake_image.launched(), alone, labels=labels, options=missing), "lines")
+        start(DockerLauncher(fake_image.launched(), alone, owner=ContainerOwner(labels), options=missing), "lines")
     assert fake_image.leftovers() == []
 
 

@@ -17,9 +17,11 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE
+from dagster_airbyte_proto.staging.rows.metadata import RowOrigin
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch, SegmentParser
-from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
 from dagster_airbyte_proto.tables.writer import TableWriter
 
@@ -63,7 +65,7 @@ def records(rows: Sequence[Mapping[str, Any]], *, stream: str = "users") -> byte
 
 def parse(planned: PlannedStream, *lines: bytes, shape: RecordWire = SHAPE) -> ParsedBatch:
     """The lines as one segment of a fresh stream."""
-    parser = SegmentParser(planned, table_columns(planned), shape, sync_id=7, seed=b"123456789")
+    parser = SegmentParser(planned, table_columns(planned), shape, RowOrigin(7, b"123456789"))
     return parser.parse(b"".join(lines), len(lines), EMITTED_AT * 1000 + 5_000_000)
 
 
@@ -119,7 +121,7 @@ def landed(
     spec = spec._replace(partitioning=columns.partitioning, ordering=columns.ordering)
     target = tables.prepare(spec)
     source = StreamInput(planned, columns, target)
-    stage = Stage([source], SHAPE, run_id="r1", sync_id=1)
+    stage = Stage([source], RunInput(SHAPE, "r1", sync_id=1))
     parts: list[StagedRows] = []
     for load in loads:
         for line in load:

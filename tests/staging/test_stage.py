@@ -19,8 +19,9 @@ from dagster_airbyte_proto.points import arm
 from dagster_airbyte_proto.schema.columns import ShapingPlan
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files, run_staging_folder
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
-from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage, StageLimits
 from tests.staging.conftest import SHAPE, plan, record, records, rows_of, target_of
 
 _PROPERTIES = {"id": {"type": "integer"}, "o": {"type": "object"}}
@@ -32,7 +33,7 @@ Inputs = Callable[[PlannedStream], StreamInput]
 
 
 def _stage(*inputs: StreamInput, limits: StageLimits = _TINY) -> Stage:
-    return Stage(inputs, SHAPE, run_id="r1", sync_id=7, limits=limits)
+    return Stage(inputs, RunInput(SHAPE, "r1", sync_id=7), limits=limits)
 
 
 def _run(first: int, rows: int, stream: str = "users") -> RecordLines:

@@ -9,6 +9,7 @@ import pytest
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from tests.support.postgres import PostgresServer
 from tests.sync.shop import until
@@ -45,7 +46,8 @@ def test_one_connection_stays_open_after_many_at_once_and_none_once_the_engine_i
 def test_the_files_of_all_state_stores_and_of_secret_settings_are_known(tmp_path: Path) -> None:
     given, named, of_driver = (tmp_path / name for name in ("given.db", "named.db", "driver.db"))
     settings = Settings.load(tmp_path).model_copy(update={"state_url": f"sqlite:///{named}?timeout=3"})
-    with Engine(settings, store=SqlStore(f"sqlite:///{given}"), hidden_files=[of_driver]) as engine:
+    options = ConnectorOptions(hidden_files=(of_driver,))
+    with Engine(settings, store=SqlStore(f"sqlite:///{given}"), connector_options=options) as engine:
         assert set(engine.hidden_files()) == {given, named, of_driver}
     for url in ("postgresql://user:secret@host/database", "nowhere://"):
         with Engine(settings.model_copy(update={"state_url": url})) as engine:

@@ -10,7 +10,8 @@ from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import PlannedStream, Shaping, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.tables.writer import TableWriter
 from tests.staging.conftest import SHAPE, plan, records
 
@@ -47,7 +48,7 @@ def land(tables: TableWriter, planned: PlannedStream, load_id: str, rows: Sequen
     columns = table_columns(planned)
     spec = TableSpec(planned.table, columns.schema, columns.keys, partitioning=columns.partitioning)
     target = tables.prepare(spec)
-    stage = Stage([StreamInput(planned, columns, target)], SHAPE, run_id=load_id, sync_id=1)
+    stage = Stage([StreamInput(planned, columns, target)], RunInput(SHAPE, load_id, sync_id=1))
     for line in records(rows, stream=planned.id.name).splitlines():
         stage.add_line(planned.id, line)
     stage.mark(planned.id)

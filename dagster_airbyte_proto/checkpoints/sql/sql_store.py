@@ -274,21 +274,20 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
         state: State | None,
         *,
         who: str,
-        partition: str = "",
         shared: State | None = None,
     ) -> StateChange:
         doing = f"changing the state of connection {lease.connection}"
         with self._fenced(lease) as tx:
             sql_loads.check_none_announced(tx, lease.connection, doing)
-            streams = [stored.state.stream for stored in current_states(tx, lease.connection, partition)]
+            streams = [stored.state.stream for stored in current_states(tx, lease.connection, "")]
             if stream is not None and shared is None and streams == [None]:
                 found = "its streams share one state, and a single stream cannot be set in it or removed from it"
                 whole = f"Change the whole: airbyte-proto state reset {lease.connection}, or state set without a stream"
                 raise ConfigError(doing, found, remedy=whole, stream=str(stream))
-            key = StateKey(stream, partition)
-            changes = {key: state} if shared is None else {StateKey(None, partition): shared}
+            key = StateKey(stream)
+            changes = {key: state} if shared is None else {StateKey(None): shared}
             if state is None and stream is None:
-                changes |= {StateKey(one, partition): None for one in streams}
+                changes |= {StateKey(one): None for one in streams}
             note = ChangeNote(who, "reset" if state is None else "set", lease.run_id, self._database.now(tx))
             sql_generations.end_resumable(tx, lease.connection, None if stream is None else [stream])
             sql_loads.forget_tables(tx, lease.connection, [key])
@@ -296,7 +295,7 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
             moved = move_states(tx, lease.connection, changes, note)
             if state is None:
                 sql_kept_values.drop(tx, lease.connection, [key], moved[0].version)
-            return next(change for change in moved if StateKey(change.stream, partition) in changes)
+            return next(change for change in moved if StateKey(change.stream) in changes)
 
     def rollback(
         self, lease: Lease, version: int, *, who: str, landed: Mapping[StreamId, LandedTable | None] | None = None

@@ -152,14 +152,13 @@ def set_state(
 def _set_kept_value(
     call: Call, target: Target, stream: "StreamId", key: tuple[str, ...], value: bytes
 ) -> "StateChange":
-    from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue
-    from dagster_airbyte_proto.sync.state_server.values_by_hand import set_value
+    from dagster_airbyte_proto.checkpoints.kept_values import Asset
+    from dagster_airbyte_proto.sync.state_server.values_by_hand import ValuesByHand
 
     store, asset = call.store(), Asset(target.name, stream)
     with _lease(call, store, target.name) as lease:
-        return set_value(
-            store, lease, asset, KeptValue(key, value), who=user_name(), of_component=_may_be_component(target)
-        )
+        values = ValuesByHand(store, lease, asset, who=user_name())
+        return values.set(key, value, of_component=_may_be_component(target))
 
 
 def _may_be_component(target: Target) -> bool:
@@ -195,7 +194,7 @@ def reset_state(call: Call, connection: str, stream: str | None, key: tuple[str,
     start. With --key it deletes such values alone."""
     from dagster_airbyte_proto.checkpoints.kept_values import Asset
     from dagster_airbyte_proto.sync.maintenance.reset import reset_state, streams_to_reset
-    from dagster_airbyte_proto.sync.state_server.values_by_hand import drop_values
+    from dagster_airbyte_proto.sync.state_server.values_by_hand import ValuesByHand
 
     if key and stream is None:
         raise click.UsageError("with --key, give a STREAM: kept values belong to a stream")
@@ -205,7 +204,8 @@ def reset_state(call: Call, connection: str, stream: str | None, key: tuple[str,
     if stream is not None and key:
         asset = Asset(target.name, _known_stream(stream, known))
         with _lease(call, store, target.name) as lease:
-            return state_change_answer(target, store, [drop_values(store, lease, asset, key, who=user_name())])
+            dropped = ValuesByHand(store, lease, asset, who=user_name()).drop(key)
+            return state_change_answer(target, store, [dropped])
     # If all streams share one state, any name passes: `reset_state` explains why one stream cannot be reset.
     chosen = None if stream is None else _stream_of(stream) if None in known else _known_stream(stream, known)
     with _lease(call, store, target.name) as lease:

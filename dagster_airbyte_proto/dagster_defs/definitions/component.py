@@ -64,6 +64,7 @@ from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import write_message
 from dagster_airbyte_proto.sync.connector.catalog_changes import in_former_order
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 
@@ -242,7 +243,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         settings = Settings.load(home_folder(self.home), self.settings)
         settings.make_home()
         with (
-            Engine(settings, deployment=deployment_outside_run) as engine,
+            Engine(settings, connector_options=ConnectorOptions(deployment_outside_run)) as engine,
             opened_source(engine, self.connected, self._template_values()) as source,
         ):
             source.check_config()

@@ -25,6 +25,7 @@ from dagster_airbyte_proto.launchers.registry.download import open_registry
 from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.stack_traces import brief_log_line
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.connector.new_connection import (
     NewConnector,
     chosen_connector,
@@ -99,7 +100,7 @@ def _connector(params: ScaffoldedConnection, file: Path) -> NewConnector:
 def _engine() -> Engine:
     settings = Settings.load(home_folder())
     settings.make_home()
-    return Engine(settings, deployment=deployment_outside_run)
+    return Engine(settings, connector_options=ConnectorOptions(deployment_outside_run))
 
 
 def _write_resources(request: dg.ScaffoldRequest[ScaffoldedConnection]) -> None:

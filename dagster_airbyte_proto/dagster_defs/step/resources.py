@@ -34,6 +34,7 @@ from dagster_airbyte_proto.dagster_defs.tables.table_metadata import RequestedMe
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.commit_listener import CommitListener
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SharedStatePolicy, Slice, SyncRequest
 from dagster_airbyte_proto.sync.push.push_context import PushRequest
@@ -185,8 +186,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
                 settings,
                 store=store,
                 tables=tables,
-                deployment=partial(run_deployment, context),
-                stop_grace_seconds=_STOP_GRACE_SECONDS,
+                connector_options=ConnectorOptions(partial(run_deployment, context), _STOP_GRACE_SECONDS),
             ) as engine:
                 return backfill.run(names, partial(partition_sync.sync, engine), cancel, listener)
 

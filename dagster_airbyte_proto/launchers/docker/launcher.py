@@ -81,12 +81,19 @@ class Confinement(NamedTuple):
     kwargs: Mapping[str, Any] = {}
 
 
-class DockerLauncher:
-    """Runs an image with the invocation's arguments.
+class ContainerOwner(NamedTuple):
+    """The owner of containers: their `labels` name it.
 
-    `labels` name the owner of the containers. Before a start, containers for which `is_orphan` is true are removed:
-    their guardian died together with their owner, for example when a machine went down.
+    Before a start, containers for which `is_orphan` is true are removed: their guardian died together with their owner,
+    for example when a machine went down.
     """
+
+    labels: Mapping[str, str] = {}
+    is_orphan: Callable[[Container], bool] = lambda _: False
+
+
+class DockerLauncher:
+    """Runs an image with the invocation's arguments."""
 
     def __init__(
         self,
@@ -94,15 +101,13 @@ class DockerLauncher:
         confinement: Confinement | None = None,
         *,
         deployment: Deployment | None = None,
-        labels: Mapping[str, str] | None = None,
-        is_orphan: Callable[[Container], bool] = lambda _: False,
+        owner: ContainerOwner = ContainerOwner(),  # noqa: B008  # a tuple, and frozen
         options: LaunchOptions | None = None,
     ) -> None:
         self._image = image
         self._confinement = confinement or Confinement()
         self._deployment = deployment or Deployment()
-        self._labels = dict(labels or {})
-        self._is_orphan = is_orphan
+        self._owner = owner
         self._options = options or LaunchOptions()
         self._details: ImageDetails | None = None
 
@@ -123,7 +128,7 @@ class DockerLauncher:
         self._image_details(daemon)  # Pulls the image if necessary, before anything is created.
         with docker_errors("removing containers of dead runs", image):
             for each in connector_containers(daemon):
-                if self._is_orphan(each):
+                if self._owner.is_orphan(each):
                     remove(daemon, each.name)
         name = f"airbyte-proto-{uuid4().hex[:12]}"
         guardian, fifo = _start_guardian(name), None
@@ -157,7 +162,7 @@ class DockerLauncher:
         """Creates the container. Returns the pipe that its stdout goes to; None if it goes through the daemon."""
         daemon = client.api
         info, details = daemon.info(), self._image_details(daemon)
-        kwargs = self._kwargs(daemon, info, docker_labels({**self._labels, VERB: invocation.verb}), environment)
+        kwargs = self._kwargs(daemon, info, docker_labels({**self._owner.labels, VERB: invocation.verb}), environment)
         kwargs["stdin_open"] = invocation.takes_input  # docker-py then sets StdinOnce too; otherwise it is /dev/null.
         mount = Mount(VOLUME, name, type="volume", labels=kwargs["labels"])
 

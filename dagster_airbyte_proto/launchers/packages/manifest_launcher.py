@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,8 +31,15 @@ DEFAULT_CDK_VERSION = "7.39.1"
 """The version of airbyte-cdk for a connection that names none."""
 
 
+class Interpreter(NamedTuple):
+    """The airbyte-cdk that runs a manifest: its version, and the version of Python for it."""
+
+    version: str | None = None
+    python: str | None = None
+
+
 class ManifestLauncher:
-    """Runs the manifest at `path` with a `version` of airbyte-cdk, which is installed under `cache` when first needed.
+    """Runs the manifest at `path` with the `interpreter`, which is installed under `cache` when first needed.
 
     The spec is answered from the file: nothing is started or installed. A manifest with custom code is refused unless
     `custom_components` is set; then a components.py beside the manifest goes with it.
@@ -41,20 +48,19 @@ class ManifestLauncher:
     def __init__(
         self,
         path: Path,
+        interpreter: Interpreter = Interpreter(),  # noqa: B008  # a tuple, and frozen
         *,
         cache: Path,
-        version: str | None = None,
-        python: str | None = None,
         custom_components: bool = False,
         options: LaunchOptions | None = None,
     ) -> None:
         self._path = path
-        self._package = f"airbyte-cdk=={version or DEFAULT_CDK_VERSION}"
-        self._python = python
+        self._package = f"airbyte-cdk=={interpreter.version or DEFAULT_CDK_VERSION}"
+        self._python = interpreter.python
         self._allows_code = custom_components
         self._read_file = (options or LaunchOptions()).read_file
         self._interpreter = PypiLauncher(
-            self._package, "source-declarative-manifest", cache=cache, python=python, options=options
+            self._package, "source-declarative-manifest", cache=cache, python=interpreter.python, options=options
         )
 
     def identity(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,11 +30,19 @@ _SAMPLED_ROWS = 1024
 _MAX_DISTINCT_SHARE = 1 / 8
 
 
+class RowGroups(NamedTuple):
+    """The row groups of a file: their size, and the order of the rows. Sorted rows have a size of their own."""
+
+    size_bytes: int = ROW_GROUP_BYTES
+    order: Sequence[SortField] = ()
+
+
 class OpenFile:
     """A Parquet file that is being written. Batches wait until they fill a row group. A closed file is durable.
 
-    With an `order` the file has one sorted row group: it `is_full` once that is written, and `sorted_positions` has the
-    position of each row. So the whole file is sorted, and the rows that are sorted at once are bounded.
+    Where its rows have an order, the file has one sorted row group: it `is_full` once that is written, and
+    `sorted_positions` has the position of each row. So the whole file is sorted, and the rows that are sorted at once
+    are bounded.
     """
 
     def __init__(
@@ -43,15 +51,15 @@ class OpenFile:
         name: str,
         schema: pa.Schema,
         content: FileContent = FileContent.ROWS,
-        order: Sequence[SortField] = (),
-        row_group_bytes: int = ROW_GROUP_BYTES,
+        row_groups: RowGroups = RowGroups(),  # noqa: B008  # a tuple, and frozen
     ) -> None:
         self._folder = folder
         self._path, self.uri = folder.file(name)
         self._schema = schema
         self._content = content
+        order = row_groups.order
         self._order = [field._replace(column=field_named(schema, field.column).name) for field in order]
-        self._row_group_bytes = SORTED_BYTES if order else row_group_bytes
+        self._row_group_bytes = SORTED_BYTES if order else row_groups.size_bytes
         self.sorted_positions: SortedPositions | None = None
         self._waiting: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None

@@ -1,7 +1,6 @@
 """Creates the staged files of one stream in its table's staging folder."""
 
 import os
-from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -9,9 +8,9 @@ from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.loads.column_ids import POSITION_DELETES
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile
 from dagster_airbyte_proto.loads.table import TableTarget
-from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, SortField
+from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.files.parquet_file import ROW_GROUP_BYTES, OpenFile, field_named
+from dagster_airbyte_proto.staging.files.parquet_file import ROW_GROUP_BYTES, OpenFile, RowGroups, field_named
 from dagster_airbyte_proto.staging.files.staging_folder import (
     StagingFolder,
     create_folder,
@@ -75,8 +74,8 @@ class StreamFiles:
     def new_file(self) -> OpenFile:
         """Opens a file of rows."""
         row_group_bytes = int(ROW_GROUP_BYTES * width_factor(self.columns))
-        order = self.columns.ordering.sorted
-        return self._new("rows", self.known_target().schema, order=order, row_group_bytes=row_group_bytes)
+        row_groups = RowGroups(row_group_bytes, self.columns.ordering.sorted)
+        return self._new("rows", self.known_target().schema, row_groups=row_groups)
 
     def new_position_deletes(self) -> OpenFile:
         """Opens a file of position deletes."""
@@ -104,12 +103,11 @@ class StreamFiles:
         kind: str,
         schema: pa.Schema,
         content: FileContent = FileContent.ROWS,
-        order: Sequence[SortField] = (),
-        row_group_bytes: int = ROW_GROUP_BYTES,
+        row_groups: RowGroups = RowGroups(),  # noqa: B008  # a tuple, and frozen
     ) -> OpenFile:
         self._files += 1
         name = file_name(kind, str(self.planned.id), self._name_suffix, self._files)
-        return OpenFile(self._create_folder(), name, schema, content, order, row_group_bytes)
+        return OpenFile(self._create_folder(), name, schema, content, row_groups)
 
     def _create_folder(self) -> StagingFolder:
         """Returns the target's staging folder, which is created the first time."""

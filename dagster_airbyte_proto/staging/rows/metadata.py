@@ -22,6 +22,17 @@ _LATEST_MILLISECONDS = 253_402_300_800_000  # 10000-01-01
 _TIME_LOCATION = ValueLocations(())
 
 
+class RowOrigin(NamedTuple):
+    """The origin of a stream's rows, for their metadata: the sync, and its start in microseconds since 1970.
+
+    `seed` (9 random bytes) makes the ids of the rows unique.
+    """
+
+    sync_id: int
+    seed: bytes
+    began_at: int = 0
+
+
 class SegmentTimes(NamedTuple):
     """The times at which the sync began, a segment's first row came, and the segment is read.
 

@@ -34,6 +34,7 @@ from dagster_airbyte_proto.staging.rows.deletions import deletion_mask
 from dagster_airbyte_proto.staging.rows.faulty_values import wire_array_around_faults
 from dagster_airbyte_proto.staging.rows.metadata import (
     RawIdGenerator,
+    RowOrigin,
     SegmentTimes,
     extracted_at,
     meta_column,
@@ -81,29 +82,23 @@ class ParsedBatch(NamedTuple):
 
 
 class SegmentParser:
-    """Parses the segments of one stream, in order.
-
-    `seed` (9 random bytes) makes the rows' ids unique. `began_at` is the start of the sync, in microseconds.
-    """
+    """Parses the segments of one stream, in order."""
 
     def __init__(
         self,
         planned: PlannedStream,
         columns: Columns,
         record_wire: RecordWire,
+        origin: RowOrigin,
         *,
-        sync_id: int,
-        seed: bytes,
         hash_key: str = "",
-        began_at: int = 0,
     ) -> None:
-        self._began_at = began_at
+        self._origin = origin
         self._planned = planned
         self._shaper = shaper_of(columns, hash_key)
         self._columns = columns
         self._record_wire = record_wire
-        self._sync_id = sync_id
-        self._raw_ids = RawIdGenerator(seed)
+        self._raw_ids = RawIdGenerator(origin.seed)
         self._columnar: ColumnarParser | None = None
         self._columnar_failures = 0
         self._skipped_attempts = 0
@@ -117,7 +112,7 @@ class SegmentParser:
         Never raises for what the connector sent. Where our own code fails on a value, that value is nulled.
         """
         since = now_microseconds if since_microseconds is None else since_microseconds
-        times = SegmentTimes(self._began_at, since, now_microseconds)
+        times = SegmentTimes(self._origin.began_at, since, now_microseconds)
         try:
             return self._parse_lines(segment, lines, times)
         except MemoryError:
@@ -159,7 +154,8 @@ class SegmentParser:
         wire = batch_rows(batch, self._columns)
         names = (column.name for column in self._columns.parsed_fields)
         arrays = dict(zip(names, wire.arrays, strict=True))
-        return self._build_batch(wire, arrays, SegmentTimes(self._began_at, since_microseconds, now_microseconds))
+        times = SegmentTimes(self._origin.began_at, since_microseconds, now_microseconds)
+        return self._build_batch(wire, arrays, times)
 
     def _parse_columnar(self, parser: ColumnarParser, segment: bytes, lines: int) -> WireRows | None:
         """Returns the rows by the columnar parser; None if the segment must be parsed by record.
@@ -195,7 +191,7 @@ class SegmentParser:
         else:
             extracted = extracted_at(pa.repeat(now_microseconds / 1000, rows), now_microseconds, wire.changes)
         lists = wire.changes.entry_lists(rows, self._columns.parsed_fields)
-        about = meta_column(self._sync_id, lists, wire.source_changes)
+        about = meta_column(self._origin.sync_id, lists, wire.source_changes)
         generation = pa.repeat(pa.scalar(self._planned.generation_id, pa.int64()), rows)
         batch = pa.RecordBatch.from_arrays(
             [

@@ -29,6 +29,7 @@ from dagster_airbyte_proto.sync.cluster.sync_order import SyncDriver, SyncOrder,
 from dagster_airbyte_proto.sync.cluster.values import as_remote
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.leased_sync import FinishedSync, SyncOptions, sync_leased
 from dagster_airbyte_proto.sync.run_log import RunLog
@@ -112,8 +113,9 @@ def _sync(link: DriverLink, driver: SyncDriver, order: SyncOrder, attempt: int) 
             settings,
             store=link.stub("store", DeliveryStore),
             tables=_tables(link, driver, order.tables),
-            answer_cache=link.stub("answers", AnswerCache),
-            hidden_files=_files_here(order.hidden_files),
+            connector_options=ConnectorOptions(
+                hidden_files=_files_here(order.hidden_files), answer_cache=link.stub("answers", AnswerCache)
+            ),
         ) as engine,
     ):
         options = RunOptions(
@@ -128,9 +130,9 @@ def _sync(link: DriverLink, driver: SyncDriver, order: SyncOrder, attempt: int) 
         return sync_leased(engine, connection, order.request, SyncOptions(options, log, NO_TELEMETRY))
 
 
-def _files_here(paths: Iterable[str]) -> list[Path]:
+def _files_here(paths: Iterable[str]) -> tuple[Path, ...]:
     """Those of the driver's files that this machine has too: then it is the driver's own, most likely."""
-    return [path for path in map(Path, paths) if path.exists()]
+    return tuple(path for path in map(Path, paths) if path.exists())
 
 
 class _CommitsOfAttempt(NamedTuple):

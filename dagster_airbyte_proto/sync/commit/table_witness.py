@@ -24,33 +24,25 @@ class Remembered(NamedTuple):
     """The memory of a stream: the last load that `landed`, None if nothing depends on it.
 
     With `begins_changes` the stream is read by its changes, and begins with all rows that are there: there is no memory
-    of it, as before its first sync, or since a person reset its state or rolled it back.
+    of it, as before its first sync, or since a person reset its state or rolled it back. `remedy` is for a table that
+    contradicts it: None is the sync that reads everything again.
     """
 
     landed: LandedTable | None
     begins_changes: bool = False
+    remedy: str | None = None
 
 
 def check_witness(
-    store: StateStore,
-    lease: Lease,
-    stream: StreamId,
-    witness: Witness | None,
-    remembered: Remembered,
-    *,
-    remedy: str | None = None,
+    store: StateStore, lease: Lease, stream: StreamId, witness: Witness | None, remembered: Remembered
 ) -> None:
-    """Raises TableError where table and store contradict each other.
-
-    `witness` is None where there is no table. Without another `remedy` the error names the sync that reads everything
-    again.
-    """
+    """Raises TableError where table and store contradict each other. `witness` is None where there is no table."""
     found = _contradiction(store, stream, witness, remembered)
     if found:
         raise TableError(
             f"looking at the table before rows land in it, for connection {lease.connection}",
             found,
-            remedy=remedy or f"Read everything again into it: {_refresh(store, lease, stream)}",
+            remedy=remembered.remedy or f"Read everything again into it: {_refresh(store, lease, stream)}",
             stream=str(stream),
         )
 

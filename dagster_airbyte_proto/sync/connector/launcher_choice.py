@@ -3,14 +3,14 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection, Connector, DockerLaunch, ProgramLaunch
 from dagster_airbyte_proto.connection.connection import PARTITIONS_AT_ONCE
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
-from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
+from dagster_airbyte_proto.launchers.packages.manifest_launcher import Interpreter, ManifestLauncher
 from dagster_airbyte_proto.launchers.packages.npm.installation import NpmPackage
 from dagster_airbyte_proto.launchers.packages.npm.launcher import NpmLauncher
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
@@ -30,11 +30,27 @@ from dagster_airbyte_proto.protocols.rapidbyte.stream_context import (
     SourceHints,
     SourcePolicies,
 )
+from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 from dagster_airbyte_proto.sync.connector.container_owners import Ownership, container_labels, ownership
 from dagster_airbyte_proto.sync.run_log import RunLog
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.docker.containers import Container
+
+
+class ConnectorOptions(NamedTuple):
+    """Options of an engine for the connectors that it runs.
+
+    - `deployment`: returns what containers get of this deployment's settings. It is called for containers only.
+    - `stop_grace_seconds`: how long a connector that is stopped may take to end by itself.
+    - `hidden_files`: files that no connector may see, whatever its sandbox shows.
+    - `answer_cache`: where its answers are kept (None: in the engine's home folder).
+    """
+
+    deployment: Callable[[], Deployment] = Deployment
+    stop_grace_seconds: float = 5.0
+    hidden_files: tuple[Path, ...] = ()
+    answer_cache: AnswerCache | None = None
 
 
 def source_protocol_of(connection: Connection) -> SourceProtocol:
@@ -68,18 +84,14 @@ def launcher_for(
     environments: Path,
     log: RunLog,
     store: Callable[[], StateStore],
-    *,
-    deployment: Callable[[], Deployment] = Deployment,
-    stop_grace_seconds: float = 5.0,
-    hidden_files: tuple[Path, ...] = (),
+    engine_options: ConnectorOptions,
 ) -> Launcher:
     """The connection's launcher. What the connector writes to stderr goes to the log.
 
-    `store` and `deployment` are called for containers only: the one to find the owners of other containers, the other
-    for what ours get of this deployment's settings. `hidden_files` are those that no sandbox may show.
+    `store` is called for containers only, to find the owners of other ones.
     """
     launch = connection.connector.launch
-    options = _launch_options(connection, environments, log, stop_grace_seconds, hidden_files)
+    options = _launch_options(connection, environments, log, engine_options)
     if launch.kind == "local":
         return LocalLauncher(launch.command, options=options)
     if launch.kind == "pypi":
@@ -94,22 +106,21 @@ def launcher_for(
     if launch.kind == "manifest":
         return ManifestLauncher(
             launch.path,
-            version=launch.version,
-            python=launch.python,
+            Interpreter(launch.version, launch.python),
             custom_components=launch.custom_components,
             cache=environments,
             options=options,
         )
     if launch.kind == "docker":
-        labels = container_labels(connection.name, log.run_id)
-        return _docker_launcher(launch, options, labels, deployment(), lambda found: ownership(found, store))
+        deployment, labels = engine_options.deployment(), container_labels(connection.name, log.run_id)
+        return _docker_launcher(launch, options, labels, deployment, lambda found: ownership(found, store))
     if launch.kind == "wasm":
         return WasmLauncher(launch.path, _narrowing(connection.connector), cache=environments, options=options)
     return ReplayLauncher(Path(launch.recording))
 
 
 def _launch_options(
-    connection: Connection, environments: Path, log: RunLog, stop_grace_seconds: float, hidden_files: tuple[Path, ...]
+    connection: Connection, environments: Path, log: RunLog, engine_options: ConnectorOptions
 ) -> LaunchOptions:
     def on_stderr(line: bytes) -> None:
         log.write("STDERR", line.decode(errors="replace").rstrip())
@@ -124,12 +135,12 @@ def _launch_options(
             memory_bytes=limits.max_memory,
             seconds=limits.timeout_seconds,
             hidden=(environments.parent,),  # our home folder: states, logs, the files of other connectors
-            hidden_files=hidden_files,
+            hidden_files=engine_options.hidden_files,
             writable=(Path(batch_folder),) if batch_folder and "://" not in batch_folder else (),
         ),
         connection=connection.name,
         working_folder=launch.working_folder if isinstance(launch, ProgramLaunch) else None,
-        stop_grace_seconds=stop_grace_seconds,
+        stop_grace_seconds=engine_options.stop_grace_seconds,
         on_stderr=on_stderr,
         on_notice=lambda text: log.write("NOTE", text),
         read_file=connection.read_file,
@@ -156,7 +167,7 @@ def _docker_launcher(
 ) -> Launcher:
     # Docker's client takes a while to import, and few connections are images.
     from dagster_airbyte_proto.launchers.docker.images import Image
-    from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+    from dagster_airbyte_proto.launchers.docker.launcher import Confinement, ContainerOwner, DockerLauncher
 
     image = Image(launch.image, command=launch.command, pull=launch.pull, platform=launch.platform)
     confinement = Confinement(
@@ -176,7 +187,6 @@ def _docker_launcher(
         image,
         confinement,
         deployment=deployment,
-        labels=labels,
-        is_orphan=lambda found: ownership_of(found) is Ownership.ORPHAN,
+        owner=ContainerOwner(labels, lambda found: ownership_of(found) is Ownership.ORPHAN),
         options=options,
     )

@@ -101,9 +101,9 @@ def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: Strea
         raise _other_key(context, spec, stream)
     if not context.request.is_full:
         store, witness = context.delivery.store, tables.witness(spec.name, lease.connection)
-        remembered = Remembered(store.landed_tables(lease.connection).get(stream))
         remedy = "Send all rows again: `airbyte-proto push --full`; partitions after `airbyte-proto state reset`."
-        check_witness(store, lease, stream, witness, remembered, remedy=remedy)
+        remembered = Remembered(store.landed_tables(lease.connection).get(stream), remedy=remedy)
+        check_witness(store, lease, stream, witness, remembered)
     return target
 
 

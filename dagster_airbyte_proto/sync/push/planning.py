@@ -25,7 +25,6 @@ from dagster_airbyte_proto.loads.plan_query import (
 from dagster_airbyte_proto.loads.program_identity import connector_program
 from dagster_airbyte_proto.loads.push import (
     PlanFile,
-    PlannedCounts,
     PushPosition,
     SealedPlan,
     TableSnapshot,
@@ -46,9 +45,10 @@ from dagster_airbyte_proto.sync.push.plan.plan_digests import (
     selection_of,
     with_connectors,
 )
-from dagster_airbyte_proto.sync.push.plan.plan_files import column_of, plan_files
+from dagster_airbyte_proto.sync.push.plan.plan_files import column_of
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
-from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
+from dagster_airbyte_proto.sync.push.plan.table_files import release_files, table_files
+from dagster_airbyte_proto.sync.push.plan.written_plan import WrittenPlan, written_plan
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.transforms.transform_choice import described_connectors
 
@@ -153,7 +153,7 @@ def make_plan(
             sends_all = starts_over or options.mode is PushMode.OVERWRITE
             before = () if sends_all else _transform_states(context, stream)
             states = origin.transforms.apply(f"{folder}/rows", storage, before)
-        plan = _sealed(context, stream, options, query, folder, planned, own)
+        plan = _sealed(context, stream, options, query, written_plan(query, folder, planned, own, storage))
         plan = _with_ends(options, query, plan, planned, None if starts_over else position)
         json_fields = tuple(field.name for field in origin.fields if isinstance(field.type, pa.JsonType))
         plan = msgspec.structs.replace(
@@ -290,61 +290,25 @@ def _plans_folder(context: PushContext, stream: StreamId, origin: PushOrigin) ->
 
 
 def _sealed(
-    context: PushContext,
-    stream: StreamId,
-    options: PushOptions,
-    query: PlanQuery,
-    folder: str,
-    planned: PlannedRows,
-    own: TableFiles | None,
+    context: PushContext, stream: StreamId, options: PushOptions, query: PlanQuery, written: WrittenPlan
 ) -> SealedPlan:
-    storage = context.engine.tables.storage
-    files = own.files if own is not None else plan_files(f"{folder}/rows", storage)
-    removal_files = plan_files(f"{folder}/removed", storage)
-    changes = [column_of(file, storage, CHANGE) for file in files] if own is None else []
-    changed = sum(int(pc.sum(pc.equal(each, RowChange.CHANGED.value)).as_py() or 0) for each in changes)
-    changed = 0 if query.sends_all else changed  # Then all rows count as new.
-    written = sum(file.rows for file in files)
-    removed = sum(file.rows for file in removal_files)
-    _check_all_found(query, folder, planned, written + removed)
     return SealedPlan(
-        plan_id=folder.rpartition("/")[2],
+        plan_id=written.folder.rpartition("/")[2],
         connection=context.delivery.connection.name,
         stream=stream,
         mode=options.mode,
-        folder=folder,
-        files=files,
-        removal_files=removal_files,
-        counts=_counts(query, planned, written, changed, removed),
+        folder=written.folder,
+        files=written.files,
+        removal_files=written.removal_files,
+        counts=written.counts,
         fingerprint=query.fingerprint,
         mapping=mapping_of(query.fields),
         selection=selection_of(options, query.fields),
         destination=connector_program(context.delivery.connection.connector),
         generation_id=context.delivery.sync_id,
         partition=context.request.partition_key,
-        columns=own.columns if own is not None else (),
+        columns=written.columns,
     )
-
-
-def _check_all_found(query: PlanQuery, folder: str, planned: PlannedRows, found: int) -> None:
-    """Raises TableError if Spark wrote rows where this machine does not see them: they would never be sent."""
-    if planned.written is not None and found < planned.written:
-        raise TableError(
-            f"planning the rows of {query.table or 'a query'}",
-            f"Spark wrote {planned.written:,} rows to {folder}, and this machine finds {found:,} there",
-            remedy="Executors and a Connect server must write to the same folder: put the home folder (--home), or for "
-            "a push that compares keys the warehouse, where all machines reach it.",
-            stream=query.stream,
-        )
-
-
-def _counts(query: PlanQuery, planned: PlannedRows, written: int, changed: int, removed: int) -> PlannedCounts:
-    if not query.compares_keys:
-        return PlannedCounts(written, None, None, None)
-    unchanged: int | None = planned.rows - written
-    if not planned.has_compared_all:
-        unchanged = planned.delivered - changed - removed if planned.delivered else None
-    return PlannedCounts(written - changed, changed, removed if query.finds_removed else None, unchanged)
 
 
 def _with_ends(

@@ -28,7 +28,8 @@ from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, RejectedRecordEvent
 from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchDemux
 from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
-from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
@@ -92,9 +93,7 @@ def _sampled(source: Source, planned: PlannedStream, read: ReadRequest, cancel: 
         target = TableTarget(planned.table, columns.schema, folder, str(planned.table))
         stage = Stage(
             [StreamInput(planned, columns, target, source.hash_key() if _hashes(planned) else "", (), policy)],
-            source.protocol.record_wire,
-            run_id="dry-run",
-            sync_id=0,
+            RunInput(source.protocol.record_wire, "dry-run", sync_id=0),
         )
         error: ProtoError | None = None
         try:

@@ -21,7 +21,8 @@ from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, ReadMode, 
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Columns
 from dagster_airbyte_proto.schema.stream_profile import retyped_columns
-from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.staging.inputs import StreamInput
+from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit.loader import Loader
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
 from dagster_airbyte_proto.sync.completeness import READING

@@ -1,7 +1,7 @@
 """Changes of kept values by hand, within the limits that a connector has."""
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
-from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key, ValueChanges
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key, ValueChanges
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS
 from dagster_airbyte_proto.errors import ConfigError
@@ -10,41 +10,48 @@ from dagster_airbyte_proto.sync.state_server.component_values import ComponentRo
 from dagster_airbyte_proto.sync.state_server.pending_values import LimitExceeded, PendingValues, ValueLimits
 
 
-def set_value(
-    store: DeliveryStore, lease: Lease, asset: Asset, change: KeptValue, *, who: str, of_component: bool = False
-) -> StateChange:
-    """Sets the value of a key, as JSON. The components of Rapidbyte keep texts: with `of_component`, no other value is
-    set where these are.
+class ValuesByHand:
+    """The kept values of a stream, as a person changes them who has the lease of the connection.
 
-    Raises ConfigError for a key or a value that the connector could not set itself, and while a load is announced.
+    Raises ConfigError while a load is announced.
     """
-    key, value = change
-    doing = f"setting a kept value of connection {asset.connection}"
-    _check(doing, asset, key)
-    if of_component and key[0] in set(ComponentRole):
+
+    def __init__(self, store: DeliveryStore, lease: Lease, asset: Asset, *, who: str) -> None:
+        self._store = store
+        self._lease = lease
+        self._asset = asset
+        self._who = who
+
+    def set(self, key: Key, value: bytes, *, of_component: bool = False) -> StateChange:
+        """Sets the value of a key, as JSON. The components of Rapidbyte keep texts: with `of_component`, no other value
+        is set where these are.
+
+        Raises ConfigError for a key or a value that the connector could not set itself.
+        """
+        doing = f"setting a kept value of connection {self._asset.connection}"
+        _check(doing, self._asset, key)
+        if of_component and key[0] in set(ComponentRole):
+            try:
+                check_component_value(key, value)
+            except ValueError as error:
+                remedy = f"Write a text, such as '\"5\"', and --key {key[0]} --key NAME."
+                raise ConfigError(doing, str(error), remedy=remedy, stream=str(self._asset.stream)) from None
+        pending = PendingValues(self._store, self._asset, ValueLimits())
         try:
-            check_component_value(key, value)
-        except ValueError as error:
-            remedy = f"Write a text, such as '\"5\"', and --key {key[0]} --key NAME."
-            raise ConfigError(doing, str(error), remedy=remedy, stream=str(asset.stream)) from None
-    pending = PendingValues(store, asset, ValueLimits())
-    try:
-        pending.set(key, value)
-    except LimitExceeded as refused:
-        raise ConfigError(doing, str(refused), stream=str(asset.stream)) from None
-    return store.set_values(lease, asset, pending.changes(), who=who)
+            pending.set(key, value)
+        except LimitExceeded as refused:
+            raise ConfigError(doing, str(refused), stream=str(self._asset.stream)) from None
+        return self._store.set_values(self._lease, self._asset, pending.changes(), who=self._who)
 
-
-def drop_values(store: DeliveryStore, lease: Lease, asset: Asset, prefix: Key, *, who: str) -> StateChange:
-    """Drops the value of a key, and all values under it. Raises ConfigError if there is none, and while a load is
-    announced."""
-    doing = f"dropping kept values of connection {asset.connection}"
-    _check(doing, asset, prefix)
-    if not store.count_kept_values(asset, prefix)[0]:
-        shown = f"airbyte-proto state show {asset.connection} {asset.stream}"
-        found = f"no value is kept under the key {' / '.join(prefix)}"
-        raise ConfigError(doing, found, remedy=f"{shown} lists them.", stream=str(asset.stream))
-    return store.set_values(lease, asset, ValueChanges(dropped=(prefix,)), who=who)
+    def drop(self, prefix: Key) -> StateChange:
+        """Drops the value of a key, and all values under it. Raises ConfigError if there is none."""
+        doing, asset = f"dropping kept values of connection {self._asset.connection}", self._asset
+        _check(doing, asset, prefix)
+        if not self._store.count_kept_values(asset, prefix)[0]:
+            shown = f"airbyte-proto state show {asset.connection} {asset.stream}"
+            found = f"no value is kept under the key {' / '.join(prefix)}"
+            raise ConfigError(doing, found, remedy=f"{shown} lists them.", stream=str(asset.stream))
+        return self._store.set_values(self._lease, asset, ValueChanges(dropped=(prefix,)), who=self._who)
 
 
 def _check(doing: str, asset: Asset, key: Key) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, ContainerOwner, DockerLauncher
 from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 from dagster_airbyte_proto.settings import Settings
@@ -26,7 +26,8 @@ def sleeper() -> Iterator[Image]:
 
 
 def begun(image: Image, verb: str, **labels: str) -> RunningConnector:
-    launcher = DockerLauncher(image.launched(), Confinement(network="none"), labels={"test": image.test, **labels})
+    owner = ContainerOwner({"test": image.test, **labels})
+    launcher = DockerLauncher(image.launched(), Confinement(network="none"), owner=owner)
     return launcher.launch(Invocation((verb,), verb=Verb(verb)), environment={})
 
 

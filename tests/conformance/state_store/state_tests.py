@@ -173,7 +173,7 @@ class StateTests(StoreFixtures):
             case "promote":
                 self.promoted(store, lease, load_of(label, state), partition)
             case "reset":
-                store.change_state(lease, None, None, who="ann", partition=partition)
+                store.change_state(lease, None, None, who="ann")
             case _:
                 newest = max((one.version for one in store.history("shop")), default=0)
                 store.rollback(lease, chance.randint(0, newest), who="ann")

@@ -18,7 +18,8 @@ from dagster_airbyte_proto.protocols.rapidbyte.stream_context import SchemaEvolu
 from dagster_airbyte_proto.schema.arrow_schema import json_schema_of
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.arrow.batch_policy import BatchPolicy
-from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage, StageLimits
 from tests.staging.conftest import SHAPE, plan, record, rows_of, target_of
 
 _UTC = datetime.UTC
@@ -33,7 +34,7 @@ def planned_for(schema: pa.Schema, **options: Any) -> PlannedStream:
 
 def stage_of(planned: PlannedStream, folder: Path, limits: StageLimits = StageLimits()) -> Stage:  # noqa: B008  # a frozen tuple
     source = StreamInput(planned, table_columns(planned), target_of(planned, folder))
-    return Stage([source], SHAPE, run_id="r1", sync_id=7, limits=limits)
+    return Stage([source], RunInput(SHAPE, "r1", sync_id=7), limits=limits)
 
 
 def landed(planned: PlannedStream, folder: Path, *batches: pa.RecordBatch) -> StagedRows:

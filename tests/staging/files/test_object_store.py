@@ -14,8 +14,9 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files, run_staging_folder
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.lines.demux import RecordLines
-from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage, StageLimits
 from tests.staging.conftest import SHAPE, plan, records, with_field_ids
 from tests.support.object_store import ObjectStore
 
@@ -37,9 +38,7 @@ def target_in(bucket: str, storage: Storage) -> TableTarget:
 def stage_in(target: TableTarget, **limits: int) -> Stage:
     return Stage(
         [StreamInput(_USERS, table_columns(_USERS), target)],
-        SHAPE,
-        run_id="r1",
-        sync_id=7,
+        RunInput(SHAPE, "r1", sync_id=7),
         limits=StageLimits(**limits),
     )
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.model import PlannedStream, Shaping, WriteMode
-from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage, StageLimits
 from tests.staging.conftest import SHAPE, plan, records, rows_of
 
 Inputs = Callable[[PlannedStream], StreamInput]
@@ -22,7 +23,7 @@ _SMALL = StageLimits(segment_bytes=300, held_bytes=4000, file_bytes=1 << 20)
 def _cut(inputs: Inputs, rows: Sequence[dict[str, Any]], write: WriteMode, **shaping: Any) -> StagedRows:
     planned = plan(_PROPERTIES, write=write, key=[("id",)], cursor=("at",))
     planned = msgspec.structs.replace(planned, shaping=Shaping(partition_by=("part", "truncate(10, at)"), **shaping))
-    stage = Stage([inputs(planned)], SHAPE, run_id="r1", sync_id=1, limits=_SMALL)
+    stage = Stage([inputs(planned)], RunInput(SHAPE, "r1", sync_id=1), limits=_SMALL)
     for line in records(rows).splitlines():
         stage.add_line(planned.id, line)
     stage.mark(planned.id)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, Shaping, WriteMode
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.rows.shaping import FILTERED
-from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage, StageLimits
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.staging.conftest import SHAPE, landed, plan, record, rows_of
 
@@ -44,7 +45,7 @@ def _cut(
     planned = plan(_PROPERTIES, write=WriteMode.APPEND_DEDUP, key=key, cursor=cursor)
     planned = msgspec.structs.replace(planned, keeps_deleted=keeps_deleted, shaping=Shaping(filter=filtered))
     limits = StageLimits(segment_bytes=300, file_bytes=1)
-    stage = Stage([inputs(planned)], SHAPE, run_id="r1", sync_id=1, limits=limits)
+    stage = Stage([inputs(planned)], RunInput(SHAPE, "r1", sync_id=1), limits=limits)
     for data, emitted_at in rows:
         stage.add_line(planned.id, record(data, rest=f',"emitted_at":{emitted_at}'))
     stage.mark(planned.id)

@@ -9,7 +9,8 @@ import pytest
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.model import PlannedStream, Shaping, WriteMode
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD
-from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage
 from tests.staging.conftest import SHAPE, plan, record, rows_of
 
 _ID = {"type": "integer"}
@@ -25,7 +26,7 @@ def _keyed(properties: Mapping[str, Any], *, keeps_deleted: bool = False) -> Pla
 
 
 def _cut(stream_input: Inputs, planned: PlannedStream, *rows: str) -> StagedRows:
-    stage = Stage([stream_input(planned)], SHAPE, run_id="r1", sync_id=1)
+    stage = Stage([stream_input(planned)], RunInput(SHAPE, "r1", sync_id=1))
     for row in rows:
         stage.add_line(planned.id, record(row))
     stage.mark(planned.id)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dagster_airbyte_proto.model import PlannedStream, Shaping, WriteMode
 from dagster_airbyte_proto.schema.columns import SDC
 from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.rows.metadata import RowOrigin
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch, SegmentParser
 from tests.staging.conftest import SHAPE, parse, plan, record
 from tests.staging.lines.sample_values import (
@@ -91,7 +92,7 @@ def _agree(kinds: Mapping[str, Any], lines: list[bytes]) -> None:
 def test_what_fits_is_never_parsed_by_record() -> None:
     """Else the tests of agreement below would compare `parse_by_record` with itself."""
     planned = plan(_WITH_JSON)
-    parser = SegmentParser(planned, table_columns(planned), SHAPE, sync_id=7, seed=b"123456789")
+    parser = SegmentParser(planned, table_columns(planned), SHAPE, RowOrigin(7, b"123456789"))
     first = {"integer": 1, "number": 1.5, "string": "a", "instant": "2020-01-01T00:00:00Z", "date": "2020-01-01"}
     rows = [first, {"local": "2020-01-01 00:00", "integers": [1], "object": {"a": 1}, "objects": [{}], "new": 1}]
     for row in rows:
@@ -171,7 +172,7 @@ def test_columns_of_other_loaders_say_the_same_on_both_parsers() -> None:
     shape = SHAPE._replace(version=("version",))
     wholly = [record('{"id":1}'), *(record(f'{{"id":{n}}}').replace(b"}}", b'},"version":17}') for n in (2, 3))]
     for lines in (wholly, [*wholly, b"no JSON\n"]):
-        parser = SegmentParser(planned, table_columns(planned), shape, sync_id=7, seed=b"123456789", began_at=5_000_999)
+        parser = SegmentParser(planned, table_columns(planned), shape, RowOrigin(7, b"123456789", began_at=5_000_999))
         batch = parser.parse(b"".join(lines), len(lines), 9_000_000, 6_000_000).batch
         row = batch.to_pydict()
         assert row["_sdc_table_version"] == [None, 17, 17]
@@ -247,4 +248,4 @@ def _rows(parsed: ParsedBatch) -> list[dict[str, Any]]:
 
 
 def _parser(planned: PlannedStream) -> SegmentParser:
-    return SegmentParser(planned, table_columns(planned), SHAPE, sync_id=7, seed=b"123456789")
+    return SegmentParser(planned, table_columns(planned), SHAPE, RowOrigin(7, b"123456789"))

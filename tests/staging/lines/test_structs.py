@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import IntegersAs, NumbersAs, ObjectsAs, PlannedStream, Shaping, TypeChoices, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.rows.metadata import RowOrigin
 from dagster_airbyte_proto.staging.rows.segment_parser import BAD_KEY, ParsedBatch, SegmentParser
 from tests.staging.conftest import SHAPE, parse, plan, record
 
@@ -89,7 +90,7 @@ def test_a_name_of_any_characters_is_found(name: str) -> None:
 
 def test_a_clean_struct_is_never_parsed_by_record() -> None:
     planned = _plan()
-    parser = SegmentParser(planned, table_columns(planned), SHAPE, sync_id=7, seed=b"123456789")
+    parser = SegmentParser(planned, table_columns(planned), SHAPE, RowOrigin(7, b"123456789"))
     for place in ('{"city":"a","at":"2020-01-01T00:00:00Z","floors":[1]}', "{}", "null"):
         parser.parse(record(f'{{"id":1,"place":{place}}}'), 1, 0)
     assert parser.segments_by_record == 0

@@ -11,6 +11,7 @@ import pytest
 
 from dagster_airbyte_proto.model import PlannedStream, Shaping, StreamId, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.rows.metadata import RowOrigin
 from dagster_airbyte_proto.staging.rows.segment_parser import BAD_KEY, NO_KEY, ParsedBatch, SegmentParser
 from tests.staging.conftest import EMITTED_AT, SHAPE, parse, plan, record
 from tests.staging.lines.sample_values import (
@@ -212,7 +213,7 @@ def test_fields_that_the_schema_lacks_are_counted_by_name(schema: Mapping[str, A
 
 def test_a_line_that_came_in_no_run_does_not_end_the_look_out_for_such_fields() -> None:
     planned = _planned(INTEGER)
-    parser = SegmentParser(planned, table_columns(planned), SHAPE, sync_id=7, seed=b"123456789")
+    parser = SegmentParser(planned, table_columns(planned), SHAPE, RowOrigin(7, b"123456789"))
     alone, rare = record('{"id":1}'), record('{"id":1,"new":1}')
     in_run, rare_in_run = (
         line.replace(b'"type":"RECORD",', b"").replace(b'"stream":"users",', b"") for line in (alone, rare)

@@ -8,7 +8,8 @@ import pytest
 from dagster_airbyte_proto.model import ObjectsAs, PlannedStream, TypeChoices, WriteMode
 from dagster_airbyte_proto.schema.columns import EXTRACTED_AT
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
+from dagster_airbyte_proto.staging.stage import Stage
 from tests.staging.conftest import SHAPE, parse, plan, record
 
 Inputs = Callable[[PlannedStream], StreamInput]
@@ -26,7 +27,7 @@ _ORDERS = plan(
 
 
 def _nulled(stage_input: StreamInput, *lines: bytes) -> dict[str, int]:
-    stage = Stage([stage_input], SHAPE, run_id="r1", sync_id=1)
+    stage = Stage([stage_input], RunInput(SHAPE, "r1", sync_id=1))
     for line in lines:
         stage.add_line(stage_input.planned.id, line)
     stage.mark(stage_input.planned.id)

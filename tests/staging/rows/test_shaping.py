@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from dagster_airbyte_proto.model import Shaping
 from dagster_airbyte_proto.schema.columns import Pruning
 from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.rows.metadata import RowOrigin
 from dagster_airbyte_proto.staging.rows.pruning import prune
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch, SegmentParser
 from dagster_airbyte_proto.staging.rows.shaping import FILTERED, hash_values, hmac_sha256
@@ -45,7 +46,7 @@ def _shaped(*lines: bytes, properties: Mapping[str, Any] = _USERS, **shaping: An
     planned = msgspec.structs.replace(plan(properties), shaping=Shaping(**shaping))
     both = []
     for all_lines in (lines, (*lines, b"no JSON\n")):
-        parser = SegmentParser(planned, table_columns(planned), SHAPE, sync_id=7, seed=b"123456789", hash_key=_KEY)
+        parser = SegmentParser(planned, table_columns(planned), SHAPE, RowOrigin(7, b"123456789"), hash_key=_KEY)
         both.append(parser.parse(b"".join(all_lines), len(all_lines), 0))
     both[1].rejected.pop("the line is no JSON object")
     return both
@@ -67,7 +68,7 @@ def test_fields_that_are_not_selected_are_not_read_and_not_told_as_unknown() -> 
 
 def test_a_stream_of_which_little_is_selected_is_parsed_by_columns() -> None:
     planned = msgspec.structs.replace(plan(_USERS), shaping=Shaping(select=(("id",),)))
-    parser = SegmentParser(planned, table_columns(planned), SHAPE, sync_id=7, seed=b"123456789")
+    parser = SegmentParser(planned, table_columns(planned), SHAPE, RowOrigin(7, b"123456789"))
     for row in ({**_ROWS[0], "amount": "much", "new": {}}, *_ROWS):
         parser.parse(records([row]), 1, 0)
     assert parser.segments_by_record == 0

@@ -23,6 +23,7 @@ from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, create_folder, run_staging_folder
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import seconds_awake_or_asleep
 from dagster_airbyte_proto.sync.push.plan.plan_rows import plan_batches
@@ -158,8 +159,15 @@ class PushedTable:
 
     def engine(self) -> Engine:
         if self.faults is None:
-            return Engine(self.settings, stop_grace_seconds=self.grace_seconds)
-        return FaultyEngine(self.settings, self.faults, self.tables, self.grace_seconds)
+            return Engine(self.settings, connector_options=ConnectorOptions(stop_grace_seconds=self.grace_seconds))
+        store = with_faults(SqlStore(self.settings.state_url), self.faults)
+        tables = with_faults(self.tables, self.faults)
+        return Engine(
+            self.settings,
+            store=store,
+            tables=tables,
+            connector_options=ConnectorOptions(stop_grace_seconds=self.grace_seconds),
+        )
 
     def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""

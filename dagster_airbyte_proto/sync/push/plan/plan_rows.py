@@ -52,11 +52,11 @@ def plan_batches(
 ) -> Iterator[PlanBatch]:
     """Yields the rows of a plan from `start` up to `end`. Raises StagingError where its files are gone."""
     removals_begin = plan.rows_to_write
-    for rows in _rows(plan.files, storage, start, min(end, removals_begin), size, plan.columns):
+    for rows in _rows(plan.files, storage, range(start, min(end, removals_begin)), size, plan.columns):
         yield PlanBatch(start, _with_json(rows, plan.json_fields), is_removal=False)
         start += rows.num_rows
     first = max(start - removals_begin, 0)
-    for rows in _rows(plan.removal_files, storage, first, end - removals_begin, size):
+    for rows in _rows(plan.removal_files, storage, range(first, end - removals_begin), size):
         yield PlanBatch(removals_begin + first, rows, is_removal=True)
         first += rows.num_rows
 
@@ -71,18 +71,13 @@ def _with_json(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 
 def _rows(
-    files: Sequence[PlanFile],
-    storage: Storage,
-    start: int,
-    end: int,
-    size: ReadSize,
-    columns: Sequence[PlanColumn] = (),
+    files: Sequence[PlanFile], storage: Storage, positions: range, size: ReadSize, columns: Sequence[PlanColumn] = ()
 ) -> Iterator[pa.RecordBatch]:
     """Joins the rows of small files, of which Spark writes many. Each batch is a transaction here, and often one at the
     destination."""
     waiting: list[pa.RecordBatch] = []
     waiting_rows = waiting_bytes = 0
-    for rows in _rows_of_files(files, storage, start, end, size, columns):
+    for rows in _rows_of_files(files, storage, positions, size, columns):
         if waiting and not size.has_room(waiting_rows + rows.num_rows, waiting_bytes + rows.nbytes):
             yield from _joined(waiting)
             waiting, waiting_rows, waiting_bytes = [], 0, 0
@@ -100,20 +95,21 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 
 
 def _rows_of_files(
-    files: Sequence[PlanFile], storage: Storage, start: int, end: int, size: ReadSize, columns: Sequence[PlanColumn]
+    files: Sequence[PlanFile], storage: Storage, positions: range, size: ReadSize, columns: Sequence[PlanColumn]
 ) -> Iterator[pa.RecordBatch]:
     before = 0
     for file in files:
-        first, last = max(start - before, 0), min(end - before, file.rows)
+        own = range(max(positions.start - before, 0), min(positions.stop - before, file.rows))
         before += file.rows
-        if first < last:
-            yield from _rows_of_file(file, storage, first, last, size, columns)
+        if own:
+            yield from _rows_of_file(file, storage, own, size, columns)
 
 
 def _rows_of_file(
-    file: PlanFile, storage: Storage, first: int, last: int, size: ReadSize, columns: Sequence[PlanColumn]
+    file: PlanFile, storage: Storage, positions: range, size: ReadSize, columns: Sequence[PlanColumn]
 ) -> Iterator[pa.RecordBatch]:
     doing, place = "reading the plan of a push", 0
+    first, last = positions.start, positions.stop
     names = [each.column for each in columns] or None
     try:
         filesystem, path = storage.at(file.path)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
@@ -37,7 +38,7 @@ class SparkPushedTable(PushedTable):
         self.push.update({"mode": "append", "changes": "all"})
 
     def engine(self) -> Engine:
-        return Engine(self.settings, tables=self.writer, stop_grace_seconds=0.2)
+        return Engine(self.settings, tables=self.writer, connector_options=ConnectorOptions(stop_grace_seconds=0.2))
 
     def sql(self, sql: str) -> Sequence[Row]:
         return [row.asDict() for row in self._spark.sql(sql).collect()]

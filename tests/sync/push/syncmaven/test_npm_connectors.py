@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -144,7 +144,7 @@ class _IcebergPeople(PushedTable):
         self.options["name"] = f"crm_{secrets.token_hex(4)}"  # The session's warehouse has the delivered tables of all.
 
     def engine(self) -> Engine:
-        return Engine(self.settings, tables=self._writer, stop_grace_seconds=0.2)
+        return Engine(self.settings, tables=self._writer, connector_options=ConnectorOptions(stop_grace_seconds=0.2))
 
     def add(self, first: int, last: int) -> None:
         person = "id, concat('P', lpad(id, 4, '0'), '@Example.com'), if(id % 3 = 0, 'Łódź', 'Ada of Oslo')"
