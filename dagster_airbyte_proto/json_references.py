@@ -38,11 +38,17 @@ def referenced_schema(root: Any, reference: str) -> Any:
         return {}
 
 
-def names_in(word: Any) -> list[str]:
-    """Returns the texts in a word of a schema that has one or a list of them, as `type` and `required`. Connectors
-    write others too, such as `required: true`."""
+def names_in(word: Any) -> tuple[str, ...]:
+    """Returns the texts in a word that has one or a list of them, as `type` and `required` of a schema, and the paths
+    and keys of a catalog. Connectors write others too, such as `required: true`."""
     found = [word] if isinstance(word, str) else word if isinstance(word, list | tuple) else []
-    return [name for name in found if isinstance(name, str)]
+    return tuple(name for name in found if isinstance(name, str))
+
+
+def properties_in(schema: Any) -> Mapping[str, Any]:
+    """Returns the properties that a schema declares, by name; none if it is no schema of an object."""
+    found = schema.get("properties") if isinstance(schema, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def branches_in(word: Any) -> list[Mapping[str, Any]]:

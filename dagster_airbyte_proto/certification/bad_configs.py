@@ -6,7 +6,7 @@ from typing import Any
 
 from dagster_airbyte_proto.certification.evidence import BadConfig
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.json_references import names_in
+from dagster_airbyte_proto.json_references import names_in, properties_in
 from dagster_airbyte_proto.sync.connector.config_check import check_config
 
 _NONSENSE = "nonsense-of-certify"
@@ -93,8 +93,6 @@ def _secrets(config: Any, schema: Any, path: _Path) -> Iterator[_Path]:
 
 def _present(config: Any, schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The declared properties that the config has."""
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if isinstance(config, Mapping) and isinstance(properties, Mapping):
-        yield from (
-            (name, inner) for name, inner in properties.items() if name in config and isinstance(inner, Mapping)
-        )
+    if isinstance(config, Mapping):
+        declared = properties_in(schema).items()
+        yield from ((name, inner) for name, inner in declared if name in config and isinstance(inner, Mapping))

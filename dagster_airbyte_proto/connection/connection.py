@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_
 
 from dagster_airbyte_proto.connection.document import read_document
 from dagster_airbyte_proto.connection.faults import Fault, config_error
-from dagster_airbyte_proto.connection.launch import AnyText, Connector, DockerLaunch, ProgramLaunch, RelayDestination
+from dagster_airbyte_proto.connection.launch import AnyText, Connector, ProgramLaunch, RelayDestination, check_sandbox
 from dagster_airbyte_proto.connection.push import (
     Acknowledge,
     BatchOptions,
@@ -19,11 +19,7 @@ from dagster_airbyte_proto.connection.push import (
     Pushes,
     RateOptions,
 )
-from dagster_airbyte_proto.connection.rapidbyte.component_options import (
-    OverrideOptions,
-    SchemaEvolutionOptions,
-    WasmLaunch,
-)
+from dagster_airbyte_proto.connection.rapidbyte.component_options import OverrideOptions, SchemaEvolutionOptions
 from dagster_airbyte_proto.connection.references import FilledConfig, KnownSecrets, ReferenceFiller, has_reference
 from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext
 from dagster_airbyte_proto.connection.sizes import Bytes
@@ -31,7 +27,13 @@ from dagster_airbyte_proto.connection.stream_names import streams_named
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
 from dagster_airbyte_proto.connection.transforms import Transforms
 from dagster_airbyte_proto.connection.types import TypeOptions
-from dagster_airbyte_proto.connection.validation import JsonObject, RelativePath, StrictModel, validated
+from dagster_airbyte_proto.connection.validation import (
+    JsonObject,
+    RelativePath,
+    StrictModel,
+    check_one_config,
+    validated,
+)
 from dagster_airbyte_proto.model import NamingPolicy, PushMode, SchemaPolicy, StreamId, TransformSpec
 
 RunOn = Literal["driver", "executors"]
@@ -332,8 +334,7 @@ class Connection(StrictModel):
     @model_validator(mode="after")
     def _sandbox_of_a_program(self) -> Self:
         launch = self.connector.launch
-        if self.sandbox and isinstance(launch, DockerLaunch | WasmLaunch):
-            raise ValueError("sandbox is for programs of this machine; an image or a component is confined without it")
+        check_sandbox(self.connector, sandbox=self.sandbox)
         if not self.sandbox and isinstance(launch, ProgramLaunch) and launch.network is not None:
             raise ValueError("connector.launch.network is for a program in a sandbox; add `sandbox: true`")
         return self
@@ -395,6 +396,5 @@ class Connection(StrictModel):
 
     @model_validator(mode="after")
     def _one_config(self) -> Self:
-        if self.config is not None and self.config_file is not None:
-            raise ValueError("give config or config_file, not both")
+        check_one_config(self.config, self.config_file)
         return self

@@ -11,8 +11,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 from dagster_airbyte_proto.connection.rapidbyte.component_options import ComponentPermissions, WasmLaunch
 from dagster_airbyte_proto.connection.references import first_scheme
 from dagster_airbyte_proto.connection.secrets.schemes import known_schemes
-from dagster_airbyte_proto.connection.sizes import Bytes
-from dagster_airbyte_proto.connection.validation import AlternativeForm, JsonObject, RelativePath, StrictModel
+from dagster_airbyte_proto.connection.validation import (
+    AlternativeForm,
+    JsonObject,
+    RelativePath,
+    StrictModel,
+    check_one_config,
+)
 
 
 def _without_references(text: str) -> str:
@@ -319,12 +324,16 @@ class RelayDestination(StrictModel):
 
     @model_validator(mode="after")
     def _one_config(self) -> Self:
-        if self.config is not None and self.config_file is not None:
-            raise ValueError("give config or config_file, not both")
+        check_one_config(self.config, self.config_file)
         return self
 
     @model_validator(mode="after")
     def _sandbox_of_a_program(self) -> Self:
-        if self.sandbox and isinstance(self.connector.launch, DockerLaunch | WasmLaunch):
-            raise ValueError("sandbox is for programs of this machine; an image or a component is confined without it")
+        check_sandbox(self.connector, sandbox=self.sandbox)
         return self
+
+
+def check_sandbox(connector: Connector, *, sandbox: bool) -> None:
+    """Raises ValueError for a sandbox around what has none."""
+    if sandbox and isinstance(connector.launch, DockerLaunch | WasmLaunch):
+        raise ValueError("sandbox is for programs of this machine; an image or a component is confined without it")

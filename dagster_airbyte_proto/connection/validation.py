@@ -42,6 +42,12 @@ def validated(model: type[AnyModel], document: Document, *, folder: Path) -> Any
         raise document.error([_fault(model, document.data, detail) for detail in details]) from None
 
 
+def check_one_config(config: object, config_file: object) -> None:
+    """Raises ValueError if a connector has both forms of its config."""
+    if config is not None and config_file is not None:
+        raise ValueError("give config or config_file, not both")
+
+
 def _without_consequences(details: Sequence[ErrorDetails]) -> list[ErrorDetails]:
     """Leaves out what is said of a list to be empty whose items have faults: pydantic drops them before it counts."""
     places = [each["loc"] for each in details]

@@ -178,9 +178,9 @@ def _stream_changes(before: StreamProfile, now: StreamProfile) -> Iterator[Schem
     if before.table != now.table:
         yield SchemaChange(ChangeKind.TABLE_CHANGED, "", str(before.table), str(now.table))
     if before.primary_key != now.primary_key:
-        yield SchemaChange(ChangeKind.KEY_CHANGED, "", _paths(before.primary_key), _paths(now.primary_key))
+        yield SchemaChange(ChangeKind.KEY_CHANGED, "", paths_text(before.primary_key), paths_text(now.primary_key))
     if before.cursor != now.cursor:
-        yield SchemaChange(ChangeKind.CURSOR_CHANGED, "", _paths((before.cursor,)), _paths((now.cursor,)))
+        yield SchemaChange(ChangeKind.CURSOR_CHANGED, "", paths_text((before.cursor,)), paths_text((now.cursor,)))
 
 
 def _column_changes(before: StreamProfile, now: StreamProfile, renamed: Mapping[str, str]) -> Iterator[SchemaChange]:
@@ -230,5 +230,6 @@ def _each_once(changes: Iterable[SchemaChange]) -> Iterator[SchemaChange]:
             yield change
 
 
-def _paths(paths: Iterable[FieldPath]) -> str:
+def paths_text(paths: Iterable[FieldPath]) -> str:
+    """Keys or a cursor in words, such as `id, address.city`."""
     return ", ".join(".".join(path) for path in paths if path) or "none"

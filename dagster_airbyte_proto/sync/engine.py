@@ -33,12 +33,12 @@ from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.tables.formats import (
     Format,
     SupportsConnect,
-    SupportsSqlNames,
     abilities_on,
     check_staging_on,
     check_works_on,
     find_format,
     register_tables,
+    sql_name,
 )
 from dagster_airbyte_proto.tables.planner import PushPlanner, SupportsPlans, SupportsSession
 from dagster_airbyte_proto.tables.remote_sessions import check_one_kind, is_remote, needs_jvm
@@ -140,8 +140,7 @@ class Engine:
 
     def sql_name(self, name: TableName) -> str:
         """A table's name in SQL, as far as it is known before the tables are open."""
-        found = None if self._given_tables is not None else self._format
-        return found.sql_name(self.spark_settings, name) if isinstance(found, SupportsSqlNames) else str(name)
+        return str(name) if self._given_tables is not None else sql_name(self._format, self.spark_settings, name)
 
     @property
     def tables_place(self) -> str:

@@ -15,7 +15,6 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.tables.remote_sessions import needs_jvm
-from dagster_airbyte_proto.tables.sql_names import qualified
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,10 +156,9 @@ class ChecksStaging(Protocol):
 
 
 def sql_name(found: Format[Any], settings: "SparkSettings", name: TableName) -> str:
-    """Returns a table's name in SQL: that of its folder where the catalog of its format does not take its own."""
-    if isinstance(found, SupportsSqlNames):
-        return found.sql_name(settings, name)
-    return qualified(settings.catalog, name)
+    """Returns a table's name in SQL: that of its folder where the catalog of its format does not take its own, and its
+    name alone where Spark does not read it."""
+    return found.sql_name(settings, name) if isinstance(found, SupportsSqlNames) else str(name)
 
 
 def abilities_on(found: Format[Any], settings: "SparkSettings") -> Abilities:

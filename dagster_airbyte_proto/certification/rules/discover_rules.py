@@ -9,6 +9,7 @@ from jsonschema import Draft7Validator, SchemaError
 from dagster_airbyte_proto.certification.evidence import SourceEvidence
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling, Sample, cannot_tell, holds
 from dagster_airbyte_proto.certification.rules.answers import reply_ruling
+from dagster_airbyte_proto.json_references import properties_in
 from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
 
 
@@ -86,8 +87,8 @@ def _faults(stream: Stream) -> Iterator[str]:
 def _declares(schema: Any, path: FieldPath) -> bool:
     """True if the schema declares the field, or properties that nobody can tell."""
     for name in path:
-        properties = schema.get("properties") if isinstance(schema, Mapping) else None
-        if not isinstance(properties, Mapping) or not properties:
+        properties = properties_in(schema)
+        if not properties:
             return True
         if name not in properties:
             return False

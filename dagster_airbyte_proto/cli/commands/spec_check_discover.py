@@ -14,7 +14,7 @@ from dagster_airbyte_proto.cli.commands.partition_options import partition_optio
 from dagster_airbyte_proto.cli.output import Answer, Grid, error_value, short
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import log_line
-from dagster_airbyte_proto.json_references import branches_in, names_in
+from dagster_airbyte_proto.json_references import branches_in, names_in, properties_in
 from dagster_airbyte_proto.stack_traces import without_stack_traces
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def _saved_lines(saved: Mapping[str, Any]) -> list[str]:
 
 
 def _stream_row(stream: "Stream") -> tuple[str, ...]:
-    columns = _properties(stream.json_schema)
+    columns = properties_in(stream.json_schema)
     modes = ", ".join(mode.value for mode in stream.read_modes)
     keys = ", ".join(_path_text(path) for path in stream.primary_key)
     return (str(stream.id), modes, keys, _path_text(stream.cursor), ", ".join(columns))
@@ -353,7 +353,7 @@ def _stream_value(stream: "Stream") -> dict[str, Any]:
         "read_modes": [mode.value for mode in stream.read_modes],
         "primary_key": [list(path) for path in stream.primary_key],
         "cursor": list(stream.cursor),
-        "columns": dict(_properties(stream.json_schema)),
+        "columns": dict(properties_in(stream.json_schema)),
     }
 
 
@@ -364,7 +364,7 @@ def _path_text(path: "FieldPath") -> str:
 def _fields(schema: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, ...]]:
     """A row for each field of the config; fields of a choice (oneOf) are prefixed with its title."""
     required = names_in(schema.get("required"))
-    for name, rule in _properties(schema).items():
+    for name, rule in properties_in(schema).items():
         if not isinstance(rule, Mapping):
             continue
         yield (
@@ -382,8 +382,3 @@ def _fields(schema: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, ...]]
 
 def _type_text(rule: Mapping[str, Any]) -> str:
     return " or ".join(names_in(rule.get("type", "one of" if "oneOf" in rule else "")))
-
-
-def _properties(schema: Any) -> Mapping[str, Any]:
-    found = schema.get("properties") if isinstance(schema, Mapping) else None
-    return found if isinstance(found, Mapping) else {}

@@ -83,6 +83,7 @@ class StateView:
 
     def change_row(self, change: "StateChange") -> tuple[Any, ...]:
         from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
+        from dagster_airbyte_proto.checkpoints.sql.leases import process_text
 
         value = short(self._value(change.state)) if change.state else "(none)" if is_of_values(change) else "(reset)"
         name = stream_text(change.stream, change.partition)
@@ -91,7 +92,7 @@ class StateView:
             name,
             value,
             time_text(change.changed_at),
-            _who_text(change.who),
+            process_text(change.who),
             change.why,
             change.run_id,
         )
@@ -156,11 +157,6 @@ def _mask(target: Target) -> "Mask":
     for error in known.down:
         click.echo(f"warning: secrets in states are not masked: {plain(error)}", err=True)
     return Mask(known.values)
-
-
-def _who_text(who: str) -> str:
-    """The author of a change, without the start time that tells its process from a later one with the same id."""
-    return who.partition(" (started ")[0]
 
 
 def stream_text(stream: "StreamId | None", partition: str) -> str:

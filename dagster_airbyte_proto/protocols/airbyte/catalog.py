@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.json_references import names_in
 from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, ReadMode, Stream, StreamId, WriteMode
 from dagster_airbyte_proto.protocols.catalog_json import catalog_message, catalog_violation, parse_streams
 from dagster_airbyte_proto.protocols.raw_json import members
@@ -66,7 +67,7 @@ def _parse_stream(fields: Mapping[str, Any], raw: bytes) -> Stream | None:
         json_schema=schema,
         read_modes=_read_modes(fields.get("supported_sync_modes")),
         primary_key=_paths(fields.get("source_defined_primary_key")),
-        cursor=_path(fields.get("default_cursor_field")),
+        cursor=names_in(fields.get("default_cursor_field")),
         is_cursor_fixed=fields.get("source_defined_cursor") is True,
         is_resumable=fields.get("is_resumable") is True,
         is_file_based=fields.get("is_file_based") is True,
@@ -81,11 +82,6 @@ def _read_modes(supported: Any) -> tuple[ReadMode, ...]:
 
 
 def _paths(raw: Any) -> tuple[FieldPath, ...]:
+    # Some connectors write a bare name instead of a path with one step.
     paths = raw if isinstance(raw, list) else []
-    return tuple(path for path in map(_path, paths) if path)
-
-
-def _path(raw: Any) -> FieldPath:
-    """A field path. Some connectors write a bare name instead of a path with one step."""
-    steps = [raw] if isinstance(raw, str) else raw
-    return tuple(step for step in steps if isinstance(step, str)) if isinstance(steps, list) else ()
+    return tuple(path for path in map(names_in, paths) if path)

@@ -22,12 +22,10 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.errors import InternalError
-from dagster_airbyte_proto.model import Catalog, PushMode, StreamId
-from dagster_airbyte_proto.protocols.airbyte import catalog as airbyte_catalog
+from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.protocols.airbyte import messages as airbyte_messages
-from dagster_airbyte_proto.protocols.catalog_json import catalog_message
+from dagster_airbyte_proto.protocols.airbyte.requests import CATALOG, CONFIG, AirbyteRequests
 from dagster_airbyte_proto.protocols.conversation import (
-    FileArgument,
     Invocation,
     Transcript,
     Verb,
@@ -46,8 +44,6 @@ from dagster_airbyte_proto.protocols.events import CatalogEvent, Event, Operatio
 from dagster_airbyte_proto.protocols.raw_json import members, value
 
 NO_OPERATIONS = b'{"operations":[]}'
-_CONFIG = FileArgument("config.json")
-_CATALOG = FileArgument("catalog.json")
 _WIRE_MODES = {
     PushMode.APPEND: "append",
     PushMode.INSERT: "append",
@@ -63,10 +59,9 @@ _MAX_NAMES = 20
 _SOURCE_PAGE = "/integrations/sources/"
 
 
-class AirbyteDestination:
+class AirbyteDestination(AirbyteRequests):
     """The DestinationProtocol of every connector that speaks Airbyte."""
 
-    name: str = "airbyte"
     dialect: JsonDialect = JsonDialect.AIRBYTE
     deletion_column: str = "_ab_cdc_deleted_at"
     has_catalog: HasCatalog = HasCatalog.SOME
@@ -74,16 +69,6 @@ class AirbyteDestination:
     omits_nulls: bool = False
     proves_by_result: bool = False
     takes_batches: bool = False
-    keeps_scopes: bool = False
-
-    def spec(self) -> tuple[Invocation, ...]:
-        return (Invocation(("spec",), verb=Verb.SPEC),)
-
-    def check(self, config: Mapping[str, Any]) -> Invocation:
-        return Invocation(("check", "--config", _CONFIG), {_CONFIG.name: encode_config(config)}, verb=Verb.CHECK)
-
-    def discover(self, config: Mapping[str, Any]) -> Invocation:
-        return Invocation(("discover", "--config", _CONFIG), {_CONFIG.name: encode_config(config)}, verb=Verb.DISCOVER)
 
     def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:
         # A program that does not know `--help` may end well all the same, and say nothing.
@@ -92,17 +77,8 @@ class AirbyteDestination:
         read = _catalog_event if verb is Verb.DISCOVER else airbyte_messages.event
         return map(read, transcript.output.splitlines())
 
-    def spec_from_message(self, message: Mapping[str, Any]) -> SpecEvent:
-        return SpecEvent(message.get("connectionSpecification", {}), message)
-
     def adapted_to(self, spec: SpecEvent) -> "AirbyteDestination":  # noqa: ARG002 - all speak alike
         return self
-
-    def catalog(self, message: bytes) -> Catalog:
-        return airbyte_catalog.parse_catalog(message)
-
-    def catalog_message(self, catalog: Catalog) -> bytes:
-        return catalog_message(stream.raw for stream in (*catalog.streams, *catalog.duplicates))
 
     def refusal(self, spec: SpecEvent, mode: PushMode) -> str | None:
         supported = _sync_modes(spec)
@@ -141,10 +117,8 @@ class AirbyteDestination:
         return None if _sync_modes(spec) else Invocation((verb, "--help"), verb=Verb.USAGE)
 
     def write(self, request: WriteRequest) -> Invocation:
-        files = {_CONFIG.name: encode_config(request.config), _CATALOG.name: _configured_catalog(request)}
-        return Invocation(
-            ("write", "--config", _CONFIG, "--catalog", _CATALOG), files, verb=Verb.WRITE, takes_input=True
-        )
+        files = {CONFIG.name: encode_config(request.config), CATALOG.name: _configured_catalog(request)}
+        return Invocation(("write", "--config", CONFIG, "--catalog", CATALOG), files, verb=Verb.WRITE, takes_input=True)
 
     def opening_lines(self, request: WriteRequest) -> bytes:  # noqa: ARG002 - the catalog says it all
         return b""

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.json_references import names_in
 from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, Stream, StreamId
 from dagster_airbyte_proto.protocols.catalog_json import catalog_message, catalog_violation, parse_streams
 from dagster_airbyte_proto.protocols.conversation import ReadRequest
@@ -63,12 +64,6 @@ def follows_the_log(planned: PlannedStream) -> bool:
     entry = value(planned.stream.raw)
     is_offered_so = _replication_method(entry, _metadata(entry).get((), {})) == _LOG_BASED
     return is_offered_so or (planned.stream.supports_log_replication and not planned.cursor)
-
-
-def names_in(written: Any) -> tuple[str, ...]:
-    """The names in a list of properties. Some taps write a bare name instead of a list with one item."""
-    found = [written] if isinstance(written, str) else written
-    return tuple(name for name in found if isinstance(name, str)) if isinstance(found, list) else ()
 
 
 def _parse_stream(entry: Mapping[str, Any], raw: bytes) -> Stream | None:

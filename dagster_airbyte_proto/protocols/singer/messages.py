@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dagster_airbyte_proto.json_references import names_in
 from dagster_airbyte_proto.protocols.events import (
     BatchEvent,
     Event,
@@ -22,7 +23,6 @@ from dagster_airbyte_proto.protocols.events import (
 )
 from dagster_airbyte_proto.protocols.lines import complete_line, event_of_no_object, message_type, unreadable_message
 from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value
-from dagster_airbyte_proto.protocols.singer.catalog import names_in
 from dagster_airbyte_proto.protocols.singer.records import run_stream, stream_of_message
 from dagster_airbyte_proto.protocols.singer.states import is_provisional, parse_state
 

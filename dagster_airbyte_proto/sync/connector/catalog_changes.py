@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.errors import ConnectorError
-from dagster_airbyte_proto.model import Catalog, FieldPath, Stream, StreamId
+from dagster_airbyte_proto.json_references import properties_in
+from dagster_airbyte_proto.model import Catalog, Stream, StreamId
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.schema.names import case_folded
+from dagster_airbyte_proto.schema.stream_profile import paths_text
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 
 UNSAFE_IN_KEYS = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -43,7 +45,7 @@ def catalog_changes(old: Catalog, new: Catalog) -> list[str]:
     lines: list[str] = []
     for stream in sorted(before | after, key=str):
         if stream not in before:
-            lines.append(f"{stream}: new stream ({len(_columns(after[stream].json_schema))} columns)")
+            lines.append(f"{stream}: new stream ({len(properties_in(after[stream].json_schema))} columns)")
         elif stream not in after:
             lines.append(f"{stream}: the stream is gone")
         else:
@@ -79,9 +81,9 @@ def _plain_key(stream: StreamId) -> str:
 def _stream_changes(old: Stream, new: Stream) -> Iterator[str]:
     yield from _column_changes(dict(_columns_with_fields(old.json_schema)), dict(_columns_with_fields(new.json_schema)))
     if set(old.primary_key) != set(new.primary_key):
-        yield f"primary key was {_paths_text(old.primary_key)}, is {_paths_text(new.primary_key)}"
+        yield f"primary key was {paths_text(old.primary_key)}, is {paths_text(new.primary_key)}"
     if old.cursor != new.cursor:
-        yield f"cursor was {_paths_text((old.cursor,))}, is {_paths_text((new.cursor,))}"
+        yield f"cursor was {paths_text((old.cursor,))}, is {paths_text((new.cursor,))}"
     yield from (f"{mode.value} reads are new" for mode in sorted(set(new.read_modes) - set(old.read_modes)))
     yield from (f"{mode.value} reads are gone" for mode in sorted(set(old.read_modes) - set(new.read_modes)))
 
@@ -96,18 +98,9 @@ def _column_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iter
             yield f"column {column} was {before[column]}, is {after[column]}"
 
 
-def _paths_text(paths: tuple[FieldPath, ...]) -> str:
-    return ", ".join(".".join(path) for path in paths if path) or "none"
-
-
-def _columns(schema: Any) -> Mapping[str, Any]:
-    found = schema.get("properties") if isinstance(schema, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
 def _columns_with_fields(schema: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Each column with its type in words. The fields of an object follow the object, under their dotted paths."""
-    for name, rule in _columns(schema).items():
+    for name, rule in properties_in(schema).items():
         yield prefix + name, _type_text(rule)
         yield from _columns_with_fields(rule, f"{prefix}{name}.")
 

@@ -13,11 +13,12 @@ destination, its usage texts tell before a row is sent; the cache keeps that thi
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.encoding.json_types import checkable
 from dagster_airbyte_proto.encoding.row_schema import RemovedRows, RowSchema
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.conversation import Verb
 from dagster_airbyte_proto.protocols.destination import (
     DestinationOperation,
@@ -88,19 +89,50 @@ def opened_row_schema(
     return RowSchema(schema, str(stream.id), removed)
 
 
-def check_stream(
-    protocol: DestinationProtocol,
-    operations: Sequence[DestinationOperation],
-    stream: PushedStream,
-    options: Mapping[str, Any],
-    where: str,
-) -> None:
-    """Raises ConfigError if the user's options for a stream do not fit the schemas that the destination gives for them,
-    or if the schema for its rows is not valid. `where` names the options in the error."""
-    opened_row_schema(protocol, row_schema_of(protocol, operations, stream), stream)
-    for each in operations:
-        if each.object_name == str(stream.id) and each.options_schema:
-            check_config(options, each.options_schema, where=where)
+class WantedStream(NamedTuple):
+    """A stream that a connection is to write, with the user's options for it. `where` names these in an error."""
+
+    stream: PushedStream
+    options: Mapping[str, Any]
+    where: str
+
+
+def refusals(
+    destination: ConfiguredConnector[DestinationProtocol],
+    wanted: Mapping[StreamId, WantedStream],
+    *,
+    fresh: bool = False,
+) -> Mapping[StreamId, str | ConfigError]:
+    """Returns why the destination does not take some of the streams: by its spec, and by its catalog if it has one. A
+    `fresh` catalog is asked for, else the last one counts.
+
+    An error is about the user's options, or the schema that the destination gives for its rows.
+    """
+    spec, protocol = destination.spec(), destination.protocol
+    by_spec = {stream_id: protocol.refusal(spec, each.stream.mode) for stream_id, each in wanted.items()}
+    operations = offered_operations(destination, fresh=fresh) if None in by_spec.values() else ()
+    found = {
+        stream_id: by_spec[stream_id] or _refused_by_catalog(protocol, operations, each)
+        for stream_id, each in wanted.items()
+    }
+    return {stream_id: reason for stream_id, reason in found.items() if reason is not None}
+
+
+def _refused_by_catalog(
+    protocol: DestinationProtocol, operations: Sequence[DestinationOperation], wanted: WantedStream
+) -> str | ConfigError | None:
+    stream = wanted.stream
+    mismatch = protocol.mismatch(operations, stream) if operations else None
+    if mismatch is not None:
+        return mismatch
+    try:
+        opened_row_schema(protocol, row_schema_of(protocol, operations, stream), stream)
+        for each in operations:
+            if each.object_name == str(stream.id) and each.options_schema:
+                check_config(wanted.options, each.options_schema, where=wanted.where)
+    except ConfigError as error:
+        return error
+    return None
 
 
 def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes | None:

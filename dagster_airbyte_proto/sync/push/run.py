@@ -25,7 +25,7 @@ from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.staging.faults import stream_fault
 from dagster_airbyte_proto.sync.commit.committer import Committer
-from dagster_airbyte_proto.sync.connector.destination_catalog import check_stream, offered_operations
+from dagster_airbyte_proto.sync.connector.destination_catalog import WantedStream, refusals
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
 from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
@@ -208,40 +208,34 @@ def refused_streams(
 ) -> Mapping[StreamId, ConfigError]:
     """Which of these streams the destination does not take, by its spec, and by its catalog if it has one. A `fresh`
     catalog is asked for, else the last one counts."""
-    protocol, connection = destination.protocol, destination.connection
-    by_spec = refused_by_spec(destination)
-    faults = {stream: by_spec[stream] for stream in streams if stream in by_spec}
-    if len(faults) == len(streams):
-        return faults
-    operations = offered_operations(destination, fresh=fresh)
-    for name, options in (connection.push or {}).items():
-        stream_id = StreamId.of(name)
-        if stream_id in faults or stream_id not in streams:
-            continue
-        stream = PushedStream(stream_id, {}, options.mode, options.key or ())
-        mismatch = protocol.mismatch(operations, stream) if operations else None
-        if mismatch is not None:
-            faults[stream_id] = ConfigError(f"pushing connection {connection.name}", mismatch, stream=name)
-            continue
-        where = f"options of stream {name} in connection {connection.name}"
-        try:
-            check_stream(protocol, operations, stream, options.options, where)
-        except ConfigError as error:
-            faults[stream_id] = error
-    return faults
+    connection = destination.connection
+    wanted = {
+        stream: WantedStream(
+            PushedStream(stream, {}, options.mode, options.key or ()),
+            options.options,
+            f"options of stream {name} in connection {connection.name}",
+        )
+        for name, options in (connection.push or {}).items()
+        if (stream := StreamId.of(name)) in streams
+    }
+    return _as_errors(connection, refusals(destination, wanted, fresh=fresh))
 
 
 def refused_by_spec(destination: Destination) -> Mapping[StreamId, ConfigError]:
     """The streams that the destination does not take by its spec: all of them if it is a source."""
     spec, connection = destination.spec(), destination.connection
-    refusals = {
-        name: destination.protocol.refusal(spec, options.mode) for name, options in (connection.push or {}).items()
+    found = {
+        StreamId.of(name): destination.protocol.refusal(spec, options.mode)
+        for name, options in (connection.push or {}).items()
     }
+    return _as_errors(connection, {stream: reason for stream, reason in found.items() if reason is not None})
+
+
+def _as_errors(connection: Connection, found: Mapping[StreamId, str | ConfigError]) -> Mapping[StreamId, ConfigError]:
     doing = f"pushing connection {connection.name}"
     return {
-        StreamId.of(name): ConfigError(doing, found, stream=name)
-        for name, found in refusals.items()
-        if found is not None
+        stream: reason if isinstance(reason, ConfigError) else ConfigError(doing, reason, stream=str(stream))
+        for stream, reason in found.items()
     }
 
 
