@@ -30,15 +30,15 @@ if TYPE_CHECKING:
         files_changed,
     )
     from dagster_airbyte_proto.dagster_defs.automation.status import build_status_asset
+    from dagster_airbyte_proto.dagster_defs.component import ConnectorComponent
     from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets, connector_assets
-    from dagster_airbyte_proto.dagster_defs.definitions.component import ConnectorComponent
+    from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
     from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
     from dagster_airbyte_proto.dagster_defs.push.assets import build_push_assets, push_assets
     from dagster_airbyte_proto.dagster_defs.push.delivered_tables import build_push_tables
     from dagster_airbyte_proto.dagster_defs.push.table_sensor import build_table_sensor
     from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
-    from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
-    from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+    from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
     from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOManager
     from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
     from dagster_airbyte_proto.errors import (
@@ -109,15 +109,15 @@ __all__ = [
 _ERRORS_MODULE = "errors"
 _MODULES = {
     "Connection": "connection",
-    "ConnectorComponent": "dagster_defs.definitions.component",
-    "ConnectorResource": "dagster_defs.step.resources",
+    "ConnectorComponent": "dagster_defs.component",
+    "ConnectorResource": "dagster_defs.resources",
     "Probe": "dagster_defs.automation.sensors",
     "PushTranslator": "dagster_defs.push.translator",
     "PushTranslatorData": "dagster_defs.push.translator",
     "SparkSessionResource": "dagster_defs.tables.spark_resource",
     "SparkTableIOManager": "dagster_defs.tables.io_manager",
-    "SqlStateStore": "dagster_defs.step.resources",
-    "StreamChecks": "dagster_defs.tables.checks",
+    "SqlStateStore": "dagster_defs.resources",
+    "StreamChecks": "dagster_defs.definitions.checks",
     "StreamTranslator": "dagster_defs.definitions.translator",
     "StreamTranslatorData": "dagster_defs.definitions.translator",
     "asset_materialized": "dagster_defs.automation.sensors",

@@ -214,7 +214,7 @@ class Engine:
         """Plans the pushes of the engine's tables."""
         if isinstance(self.tables, SupportsPlans):
             return self.tables.planner()
-        from dagster_airbyte_proto.tables.spark.push_plan import SparkPlanner
+        from dagster_airbyte_proto.tables.changes.push_plan import SparkPlanner
 
         return SparkPlanner(self.open_session())
 

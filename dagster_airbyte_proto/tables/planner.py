@@ -11,7 +11,7 @@ from dagster_airbyte_proto.loads.push import PlanFile, TableSnapshot
 
 
 class PushPlanner(Protocol):
-    """Finds out what a push has to send. Spark does it for every real table (`tables/spark/push_plan.py`)."""
+    """Finds out what a push has to send. Spark does it for every real table (`tables/changes/push_plan.py`)."""
 
     def fields(self, query: PlanQuery) -> pa.Schema:
         """Returns the fields that the destination gets, reading no row. Raises ConfigError for a mapping that fails."""

@@ -29,7 +29,7 @@ from dagster_airbyte_proto.dagster_defs.automation.sensors import (
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
-from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_tick
+from dagster_airbyte_proto.dagster_defs.failures import failing_the_tick
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import Stream
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source

@@ -10,8 +10,8 @@ from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import check_m
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
+from dagster_airbyte_proto.dagster_defs.failures import failing_the_step
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice_words
-from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
 from dagster_airbyte_proto.errors import ConfigError, outdated_catalog_remedy
 from dagster_airbyte_proto.model import Catalog, StreamId
 from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes, in_former_order, saved_before

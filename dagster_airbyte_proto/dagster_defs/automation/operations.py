@@ -26,6 +26,13 @@ from dagster_airbyte_proto.dagster_defs.automation.single_table import (
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_for
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import ConnectorSettings, opened_engine, table_io_manager
+from dagster_airbyte_proto.dagster_defs.failures import (
+    INTERRUPTS,
+    cancellation,
+    doing_the_job,
+    fail_if_incomplete,
+    failing_the_step,
+)
 from dagster_airbyte_proto.dagster_defs.push.retry_rejected import (
     PushedConnection,
     RetryRejectedConfig,
@@ -33,13 +40,6 @@ from dagster_airbyte_proto.dagster_defs.push.retry_rejected import (
 )
 from dagster_airbyte_proto.dagster_defs.step import stream_metadata
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, StreamsCommitted, SyncEnded
-from dagster_airbyte_proto.dagster_defs.step.failures import (
-    INTERRUPTS,
-    cancellation,
-    doing_the_job,
-    fail_if_incomplete,
-    failing_the_step,
-)
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.commit_listener import CommitListener

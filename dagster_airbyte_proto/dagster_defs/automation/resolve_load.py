@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dagster_airbyte_proto.checkpoints.load_ending import Resolution
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine, table_io_manager
-from dagster_airbyte_proto.dagster_defs.step.failures import doing_the_job
+from dagster_airbyte_proto.dagster_defs.failures import doing_the_job
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.load import Load
 from dagster_airbyte_proto.sync.lease import LeaseWait

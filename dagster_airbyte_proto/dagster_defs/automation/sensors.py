@@ -30,8 +30,8 @@ from dagster_airbyte_proto.dagster_defs.automation.drift import (
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
+from dagster_airbyte_proto.dagster_defs.failures import failing_the_tick
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice_words
-from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_tick
 from dagster_airbyte_proto.errors import ConfigError, StateConflict
 
 # Below the 60 seconds of a tick, so that a connector's timeout is reported before Dagster ends the tick.

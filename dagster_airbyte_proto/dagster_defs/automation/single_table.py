@@ -7,7 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine, table_io_manager
-from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
+from dagster_airbyte_proto.dagster_defs.failures import failing_the_step
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.lease import LeaseWait

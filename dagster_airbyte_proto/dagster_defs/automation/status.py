@@ -8,7 +8,7 @@ import dagster as dg
 
 from dagster_airbyte_proto.dagster_defs.automation.next_runs import NextRun, next_runs
 from dagster_airbyte_proto.dagster_defs.engines import opened_store
-from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
+from dagster_airbyte_proto.dagster_defs.failures import failing_the_step
 from dagster_airbyte_proto.diagnosis.connection_status import ConnectionStatus, connection_status
 
 _CHECK = "all_complete"

@@ -10,6 +10,7 @@ import dagster as dg
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_keys, translated_spec
 from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import TablesOfAssets, plan_asset_streams
+from dagster_airbyte_proto.dagster_defs.definitions.checks import ONLY_NULLED, StreamChecks, check_specs
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_asset
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
@@ -24,13 +25,14 @@ from dagster_airbyte_proto.dagster_defs.definitions.translator import (
     StreamTranslatorData,
     TableFormat,
 )
-from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks, check_specs
-from dagster_airbyte_proto.dagster_defs.tables.table_metadata import check_sample_rows
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PlannedStream
 
 IncludedMetadata = Literal["column_metadata", "insights"]
 """The same names as in Dagster's other components."""
+
+
+_MAX_SAMPLE_ROWS = 100
 
 
 class AssetOptions(TypedDict, total=False):
@@ -138,6 +140,12 @@ def build_connector_assets(
 
     step.__name__ = step_name(connection)
     return connector_assets(connection=connection, required_resource_keys={connector_key}, **options)(step)
+
+
+def check_sample_rows(doing: str, rows: int) -> None:
+    """Raises ConfigError for a number of rows that no sample has."""
+    if not 1 <= rows <= _MAX_SAMPLE_ROWS:
+        raise ConfigError(doing, f"{rows} rows", remedy=f"A sample has 1 to {_MAX_SAMPLE_ROWS} rows.")
 
 
 def _check_included(connection: Connection, include_metadata: Collection[str]) -> None:

@@ -15,7 +15,7 @@ from dagster.components.resolved.core_models import (
 )
 from pydantic import Field, create_model
 
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 
 OneDimension = (
     HourlyPartitionsDefinitionModel

@@ -14,7 +14,7 @@ import dagster as dg
 from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, StreamId
 

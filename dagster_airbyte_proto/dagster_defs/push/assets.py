@@ -12,13 +12,13 @@ from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import (
     key_paths,
     translated_spec,
 )
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.definitions.connection_step import StepOptions, connection_step, step_name
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
 from dagster_airbyte_proto.dagster_defs.push.push_checks import ONLY_REJECTS, push_check_specs
 from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData, table_asset
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 

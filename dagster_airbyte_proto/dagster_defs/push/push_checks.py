@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dagster as dg
 
 from dagster_airbyte_proto.connection import PushOptions
-from dagster_airbyte_proto.dagster_defs.tables.checks import (
+from dagster_airbyte_proto.dagster_defs.definitions.checks import (
     COUNTS,
     FRESHNESS,
     REJECTS,

@@ -11,6 +11,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine, table_io_manager
+from dagster_airbyte_proto.dagster_defs.failures import failing_the_step
 from dagster_airbyte_proto.dagster_defs.partitions import slice_of
 from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
 from dagster_airbyte_proto.dagster_defs.push.step import (
@@ -20,7 +21,6 @@ from dagster_airbyte_proto.dagster_defs.push.step import (
     source_table,
 )
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
-from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import BY_KEY
 from dagster_airbyte_proto.sync.commit_listener import CommitListener

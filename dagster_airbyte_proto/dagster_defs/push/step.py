@@ -10,13 +10,13 @@ import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.failures import INTERRUPTS, StepCancelled, failing_the_step
 from dagster_airbyte_proto.dagster_defs.push.delivered_tables import record_table
 from dagster_airbyte_proto.dagster_defs.push.partition_pushes import PartitionPushes
 from dagster_airbyte_proto.dagster_defs.push.push_checks import PushCheckInput, push_check_results
 from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
 from dagster_airbyte_proto.dagster_defs.push.translator import table_asset
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, SyncEnded
-from dagster_airbyte_proto.dagster_defs.step.failures import INTERRUPTS, StepCancelled, failing_the_step
 from dagster_airbyte_proto.dagster_defs.step.table_queries import TableQueries
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport

@@ -8,7 +8,7 @@ import dagster as dg
 
 from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_lists
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
-from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_tick
+from dagster_airbyte_proto.dagster_defs.failures import failing_the_tick
 from dagster_airbyte_proto.errors import ConfigError, TableError
 
 _MAX_NAMED_TABLES = 5

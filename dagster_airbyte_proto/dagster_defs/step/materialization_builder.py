@@ -6,13 +6,13 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_airbyte_proto.dagster_defs.definitions.checks import CheckInput, check_results
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_asset
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.step import stream_metadata
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.step.table_queries import TableQueries
 from dagster_airbyte_proto.dagster_defs.tables import table_metadata
-from dagster_airbyte_proto.dagster_defs.tables.checks import CheckInput, check_results
 from dagster_airbyte_proto.dagster_defs.tables.table_metadata import RequestedMetadata, SyncedTable
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSet
 
+from dagster_airbyte_proto.dagster_defs.tables.table_metadata import table_uri
 from dagster_airbyte_proto.schema.stream_profile import change_text
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.report import StreamReport
@@ -122,11 +122,6 @@ def _table_place(committed: CommittedStream) -> dict[str, Any]:
     report, uri = committed.report, table_uri(committed.location)
     rows = {} if report.table_rows is None else {"dagster/row_count": report.table_rows}
     return {"dagster/table_name": report.table, **rows, **({"dagster/uri": uri} if uri else {})}
-
-
-def table_uri(location: str) -> str:
-    """Returns the URI of a table's files; empty if there are none."""
-    return Path(location).as_uri() if location.startswith("/") else location
 
 
 def _numbers(report: StreamReport) -> dict[str, Any]:

@@ -22,16 +22,17 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import dagster as dg
 
-from dagster_airbyte_proto.dagster_defs.step import stream_metadata
-from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, StreamsCommitted, SyncEnded
-from dagster_airbyte_proto.dagster_defs.step.failures import (
+from dagster_airbyte_proto.dagster_defs.definitions.assets import check_sample_rows
+from dagster_airbyte_proto.dagster_defs.failures import (
     INTERRUPTS,
     cancellation,
     fail_if_incomplete,
     failing_the_step,
 )
+from dagster_airbyte_proto.dagster_defs.step import stream_metadata
+from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, StreamsCommitted, SyncEnded
 from dagster_airbyte_proto.dagster_defs.step.run_progress import RunProgress
-from dagster_airbyte_proto.dagster_defs.tables.table_metadata import RequestedMetadata, check_sample_rows
+from dagster_airbyte_proto.dagster_defs.tables.table_metadata import RequestedMetadata
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream

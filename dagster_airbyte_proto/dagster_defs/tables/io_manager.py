@@ -11,8 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_in
-from dagster_airbyte_proto.dagster_defs.step.failures import INTERRUPTS, StepCancelled
-from dagster_airbyte_proto.dagster_defs.step.stream_metadata import table_uri
+from dagster_airbyte_proto.dagster_defs.failures import INTERRUPTS, StepCancelled
 from dagster_airbyte_proto.dagster_defs.tables.frame_kinds import (
     FrameKind,
     annotated_kind,
@@ -20,6 +19,7 @@ from dagster_airbyte_proto.dagster_defs.tables.frame_kinds import (
     kind_of,
     to_arrow,
 )
+from dagster_airbyte_proto.dagster_defs.tables.table_metadata import table_uri
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import TableName

@@ -5,18 +5,18 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 from math import isfinite
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import dagster as dg
 
+from dagster_airbyte_proto.dagster_defs.definitions.checks import Query
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import (
     DescribedColumn,
     column_lineage,
     described_schema,
     table_schema,
 )
-from dagster_airbyte_proto.dagster_defs.tables.checks import Query
-from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.schema.columns import META, Column, ValueKind
 from dagster_airbyte_proto.tables.sql_names import quoted
@@ -24,7 +24,6 @@ from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables
 
 _MAX_COLUMNS = 100
 _MAX_VALUE_CHARACTERS = 100
-_MAX_SAMPLE_ROWS = 100
 # Dagster's web server leaves larger integers out of plots, but plots the same value as a float.
 _LARGEST_PLOTTED = 2**31 - 1
 _NUMBERS = frozenset((ValueKind.INTEGER, ValueKind.BIG_INTEGER, ValueKind.NUMBER, ValueKind.DECIMAL))
@@ -41,12 +40,6 @@ class RequestedMetadata(NamedTuple):
     column_metadata: bool = False
     insights: bool = False
     sample_rows: int = 0
-
-
-def check_sample_rows(doing: str, rows: int) -> None:
-    """Raises ConfigError for a number of rows that no sample has."""
-    if not 1 <= rows <= _MAX_SAMPLE_ROWS:
-        raise ConfigError(doing, f"{rows} rows", remedy=f"A sample has 1 to {_MAX_SAMPLE_ROWS} rows.")
 
 
 class SyncedTable(NamedTuple):
@@ -147,3 +140,8 @@ def _cell(value: Any) -> str:
     text = "" if value is None else str(value)
     text = text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"
     return _MARKUP.sub(r"\\\1", " ".join(text.split()))
+
+
+def table_uri(location: str) -> str:
+    """Returns the URI of a table's files; empty if there are none."""
+    return Path(location).as_uri() if location.startswith("/") else location

@@ -22,14 +22,14 @@ from dagster_airbyte_proto.schema.columns import DECIMAL_SCALE, Columns, ValueKi
 from dagster_airbyte_proto.staging.arrow.typed_text import DecimalText, decimals_of_text
 from dagster_airbyte_proto.staging.arrow.valid_values import is_valid, valid_values
 from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
-from dagster_airbyte_proto.staging.rows.changes import (
+from dagster_airbyte_proto.staging.values.changes import (
     SIZE_LIMITATION,
     TYPECAST_ERROR,
     Changes,
     ValueLocations,
     true_positions,
 )
-from dagster_airbyte_proto.staging.rows.times import floor_to_microseconds, null_outside_years
+from dagster_airbyte_proto.staging.values.times import floor_to_microseconds, null_outside_years
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=lambda value: _time_text(value))
 _TIMES = (ValueKind.DATE, ValueKind.TIMESTAMP, ValueKind.LOCAL_TIMESTAMP)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations, true_positions
+from dagster_airbyte_proto.staging.values.changes import Changes, ValueLocations, true_positions
 
 _NUMBER = r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$"
 _WIDE = pa.decimal256(76, 38)

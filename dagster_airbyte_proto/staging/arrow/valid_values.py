@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.arrow_schema import is_text, layout_of, with_widest_decimals
-from dagster_airbyte_proto.staging.rows.changes import (
+from dagster_airbyte_proto.staging.values.changes import (
     SIZE_LIMITATION,
     TYPECAST_ERROR,
     Changes,

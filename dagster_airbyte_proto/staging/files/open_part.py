@@ -26,8 +26,8 @@ from dagster_airbyte_proto.staging.keys.dedup import (
     staged_keys,
 )
 from dagster_airbyte_proto.staging.keys.ranking import Ranking, RowsInFiles, RowsInOneFile, ranking_columns
-from dagster_airbyte_proto.staging.rows.changes import field_text
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
+from dagster_airbyte_proto.staging.values.changes import field_text
 
 _MAX_REJECTED_BYTES = 64 << 20
 # Open files cost memory: their rows wait for a row group.

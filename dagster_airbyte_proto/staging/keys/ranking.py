@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, Columns, ValueKind
-from dagster_airbyte_proto.staging.rows.nested_values import member_array, raw_texts_at
+from dagster_airbyte_proto.staging.lines.nested_values import member_array, raw_texts_at
 
 EMITTED: Final = "emitted"
 RowNumbers = np.ndarray[tuple[int], np.dtype[np.int64]]

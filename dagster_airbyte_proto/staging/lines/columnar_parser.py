@@ -35,7 +35,7 @@ from dagster_airbyte_proto.staging.lines.raw_values import wire_array
 from dagster_airbyte_proto.staging.lines.record_line import DECODE_ERRORS, split_lines
 from dagster_airbyte_proto.staging.lines.undeclared_fields import DeclaredFields
 from dagster_airbyte_proto.staging.lines.wire_rows import ANOTHER_NAMESPACE, WireRows
-from dagster_airbyte_proto.staging.rows.changes import Changes
+from dagster_airbyte_proto.staging.values.changes import Changes
 
 _SAMPLED_WHOLE_BYTES = 128 << 10
 _SAMPLES = 16

@@ -31,7 +31,7 @@ from dagster_airbyte_proto.staging.lines.raw_members import (
     members_struct,
     text_array,
 )
-from dagster_airbyte_proto.staging.rows.changes import (
+from dagster_airbyte_proto.staging.values.changes import (
     SIZE_LIMITATION,
     TYPECAST_ERROR,
     Changes,

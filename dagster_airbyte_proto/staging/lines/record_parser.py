@@ -12,13 +12,13 @@ import pyarrow as pa
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import CHANGES, Column, Columns
+from dagster_airbyte_proto.staging.lines.nested_values import are_around_misfits, texts_in_misfits
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, elements, members
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
 from dagster_airbyte_proto.staging.lines.record_line import DECODE_ERRORS, Envelope, RecordParts, split_lines
 from dagster_airbyte_proto.staging.lines.undeclared_fields import DeclaredFields
 from dagster_airbyte_proto.staging.lines.wire_rows import ANOTHER_NAMESPACE, WireRows
-from dagster_airbyte_proto.staging.rows.changes import Changes
-from dagster_airbyte_proto.staging.rows.nested_values import are_around_misfits, texts_in_misfits
+from dagster_airbyte_proto.staging.values.changes import Changes
 
 NOT_JSON = "the line is no JSON object"
 NO_DATA = "the record has no data"

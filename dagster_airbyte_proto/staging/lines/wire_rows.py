@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.staging.lines.raw_members import Raw
-from dagster_airbyte_proto.staging.rows.changes import Changes
+from dagster_airbyte_proto.staging.values.changes import Changes
 
 ANOTHER_NAMESPACE = "the record is of another namespace"
 

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.columns import Column, ValueKind, ValueType, null_array
-from dagster_airbyte_proto.staging.rows.changes import (
+from dagster_airbyte_proto.staging.values.changes import (
     SIZE_LIMITATION,
     TYPECAST_ERROR,
     Changes,
     ValueLocations,
     true_positions,
 )
-from dagster_airbyte_proto.staging.rows.times import (
+from dagster_airbyte_proto.staging.values.times import (
     Coerced,
     are_out_of_range,
     dates,

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.columns import DELETION_FIELDS, WHOLE_RECORD, Columns
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, members
-from dagster_airbyte_proto.staging.rows.changes import Changes, true_positions
+from dagster_airbyte_proto.staging.values.changes import Changes, true_positions
 
 # The name of a mark, or a letter in it that is escaped: only such records are searched one by one.
 _MAY_BE_MARKED: Final = rf'(?:{"|".join(DELETION_FIELDS)})"|\\u00[567]'

@@ -13,8 +13,8 @@ import pyarrow as pa
 from dagster_airbyte_proto.schema.columns import Column
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
-from dagster_airbyte_proto.staging.rows.changes import SERIALIZATION_ERROR, Changes, ValueLocations
 from dagster_airbyte_proto.staging.rows.coercion import coerce
+from dagster_airbyte_proto.staging.values.changes import SERIALIZATION_ERROR, Changes, ValueLocations
 
 ReadColumn = Callable[[Column, Sequence[Raw], Changes], pa.Array]
 

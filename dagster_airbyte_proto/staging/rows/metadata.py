@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.columns import CHANGES, INSTANT
-from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations
-from dagster_airbyte_proto.staging.rows.times import timestamps
+from dagster_airbyte_proto.staging.values.changes import Changes, ValueLocations
+from dagster_airbyte_proto.staging.values.times import timestamps
 
 _INT64 = pa.int64()
 _UUID_LENGTH = 36

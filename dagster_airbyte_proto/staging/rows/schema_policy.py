@@ -19,8 +19,8 @@ from dagster_airbyte_proto.model import FieldPath, SchemaPolicy
 from dagster_airbyte_proto.schema.columns import CHANGES, META, Columns, null_array
 from dagster_airbyte_proto.schema.evolution import ColumnMismatch
 from dagster_airbyte_proto.schema.names import case_folded
-from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations, count_nulled
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
+from dagster_airbyte_proto.staging.values.changes import Changes, ValueLocations, count_nulled
 
 
 class _ExcludedValues(NamedTuple):

@@ -25,10 +25,15 @@ from dagster_airbyte_proto.schema.columns import META, Column, Columns, ValueKin
 from dagster_airbyte_proto.schema.shaping import merges_by_key
 from dagster_airbyte_proto.staging.arrow.batch_rows import batch_rows
 from dagster_airbyte_proto.staging.lines.columnar_parser import ColumnarParser
+from dagster_airbyte_proto.staging.lines.nested_values import (
+    are_around_misfits,
+    member_array,
+    paths_around,
+    raw_texts_at,
+)
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
 from dagster_airbyte_proto.staging.lines.record_parser import parse_by_record
 from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
-from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations, count_nulled, true_positions
 from dagster_airbyte_proto.staging.rows.coercion import coerce
 from dagster_airbyte_proto.staging.rows.deletions import deletion_mask
 from dagster_airbyte_proto.staging.rows.faulty_values import wire_array_around_faults
@@ -40,13 +45,8 @@ from dagster_airbyte_proto.staging.rows.metadata import (
     meta_column,
     sdc_arrays,
 )
-from dagster_airbyte_proto.staging.rows.nested_values import (
-    are_around_misfits,
-    member_array,
-    paths_around,
-    raw_texts_at,
-)
 from dagster_airbyte_proto.staging.rows.shaping import FILTERED, shaper_of
+from dagster_airbyte_proto.staging.values.changes import Changes, ValueLocations, count_nulled, true_positions
 
 # After this many failures in a row the columnar parser is tried for every 17th segment, and not more rarely.
 _MAX_BACKOFF_FAILURES = 6

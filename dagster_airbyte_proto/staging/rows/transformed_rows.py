@@ -22,10 +22,10 @@ from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream
 from dagster_airbyte_proto.schema.columns import META, RAW_ID, Columns, null_array
 from dagster_airbyte_proto.schema.shaping import merges_by_key
 from dagster_airbyte_proto.staging.arrow.batch_rows import batch_rows
-from dagster_airbyte_proto.staging.rows.changes import Changes
 from dagster_airbyte_proto.staging.rows.metadata import RawIdGenerator
 from dagster_airbyte_proto.staging.rows.schema_policy import concat_lists, recount
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
+from dagster_airbyte_proto.staging.values.changes import Changes
 from dagster_airbyte_proto.transforms.landed_columns import transformed_shape
 from dagster_airbyte_proto.transforms.transform import DROPPED, Positions, Rows, TransformChain, TransformedRows
 

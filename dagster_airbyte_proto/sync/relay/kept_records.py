@@ -18,8 +18,8 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
 )
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, members
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
-from dagster_airbyte_proto.staging.rows.changes import Changes
 from dagster_airbyte_proto.staging.rows.coercion import coerce
+from dagster_airbyte_proto.staging.values.changes import Changes
 from dagster_airbyte_proto.sync.relay.deletion_marks import with_marks
 
 

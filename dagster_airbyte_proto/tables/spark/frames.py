@@ -21,7 +21,6 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.connect_client import opened_by_user
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG
-from dagster_airbyte_proto.tables.iceberg.log import Snapshot
 from dagster_airbyte_proto.tables.remote_sessions import is_remote
 from dagster_airbyte_proto.tables.spark.jvm.errors import first_line
 from dagster_airbyte_proto.tables.spark.session import keep_interrupt_handler
@@ -69,6 +68,21 @@ class WrittenTable(NamedTuple):
     was_there: bool
 
 
+class FrameSnapshot(Protocol):
+    """The snapshot of a table that a frame was written in."""
+
+    @property
+    def snapshot_id(self) -> int: ...
+
+    @property
+    def added_rows(self) -> int: ...
+
+    @property
+    def rows(self) -> int | None:
+        """The rows that a reader of the table finds; None if its log does not say."""
+        ...
+
+
 @runtime_checkable
 class SupportsFrames(Protocol):
     """A writer whose tables Spark can write frames to, under a load id."""
@@ -77,7 +91,7 @@ class SupportsFrames(Protocol):
         """Creates the table, or adds the columns that it lacks."""
         ...
 
-    def snapshot_of_load(self, load_id: str, name: TableName) -> Snapshot | None: ...
+    def snapshot_of_load(self, load_id: str, name: TableName) -> FrameSnapshot | None: ...
 
 
 def open_catalog(session: Callable[[], SparkSession], catalog: str) -> SparkSession:

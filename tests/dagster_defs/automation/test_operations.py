@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.checkpoints.slot import Slot
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.automation.operations import build_connection_jobs
-from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource
+from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource
 from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOManager
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
 from dagster_airbyte_proto.loads.load import Load

@@ -17,7 +17,7 @@ from dagster_airbyte_proto.dagster_defs.automation.sensors import (
     build_state_staleness_sensor,
     build_sync_sensor,
 )
-from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
+from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
 from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
 from tests.dagster_defs.automation.test_sensors import tick
 from tests.dagster_defs.support.folder_shop import Options, resources

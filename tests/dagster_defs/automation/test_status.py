@@ -10,7 +10,7 @@ import yaml
 from dagster._core.definitions.reconstruct import ReconstructableRepository
 
 from dagster_airbyte_proto.dagster_defs.automation.status import build_status_asset
-from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
+from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.shop_runs import Run, Runs
 

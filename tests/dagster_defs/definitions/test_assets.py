@@ -11,10 +11,10 @@ from dagster._serdes import serialize_value
 
 from dagster_airbyte_proto import ConfigError, build_connector_assets, connector_assets
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import SOURCE_ASSET
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
 from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.model import StreamId
 from tests.dagster_defs.support.saved import ORDERS, USERS, connection, connection_file, named, save
 

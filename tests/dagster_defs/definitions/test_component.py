@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from upath import UPath
 
 from dagster_airbyte_proto import ConfigError, ConnectorComponent, ConnectorError, StreamTranslatorData
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.testing.fake_source import command
 from tests.dagster_defs.support.folder_shop import Options, QueryableFolderIOManager, resources
 from tests.dagster_defs.support.saved import NO_CONNECTOR, ORDERS, USERS, save

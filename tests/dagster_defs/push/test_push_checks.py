@@ -8,13 +8,13 @@ import dagster as dg
 import pytest
 
 from dagster_airbyte_proto.connection import PushOptions
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.dagster_defs.push.push_checks import (
     ONLY_REJECTS,
     PushCheckInput,
     push_check_results,
     push_check_specs,
 )
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.push import PlannedCounts
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport

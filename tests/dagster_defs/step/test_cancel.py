@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
+from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options, resources, shop_assets
 from tests.dagster_defs.support.shop_runs import Run, terminate

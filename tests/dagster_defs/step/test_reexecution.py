@@ -20,7 +20,7 @@ from dagster_graphql.schema import create_schema
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.dagster_defs.support.folder_shop import Options, resources
 from tests.dagster_defs.support.shop_runs import Run, key_of

@@ -7,9 +7,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.dagster_defs.engines import engine_settings
-from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
 from dagster_airbyte_proto.errors import ConfigError
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options, resources, shop_assets

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from dagster_airbyte_proto import points
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.dagster_defs.conftest import OpenRuns

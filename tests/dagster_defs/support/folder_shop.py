@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
-from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
+from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
 from dagster_airbyte_proto.dagster_defs.step.sync_events import SyncEvents
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.schema.columns import column_type

@@ -12,7 +12,7 @@ import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.dagster_defs.support.folder_shop import Options, resources

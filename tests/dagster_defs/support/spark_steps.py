@@ -14,7 +14,7 @@ from dagster._utils.interrupts import setup_interrupt_handlers
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
-from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource
+from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource
 from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOManager
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
 from dagster_airbyte_proto.testing.fake_source import catalog_stream

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.dagster_defs.tables.checks import (
+from dagster_airbyte_proto.dagster_defs.definitions.checks import (
     ONLY_NULLED,
     CheckInput,
     Query,

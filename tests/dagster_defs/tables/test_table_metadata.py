@@ -18,7 +18,7 @@ from dagster_airbyte_proto import ConfigError
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
 from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
-from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource
+from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource
 from dagster_airbyte_proto.dagster_defs.step.sync_events import SyncEvents
 from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOManager
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource

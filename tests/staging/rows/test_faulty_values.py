@@ -9,8 +9,8 @@ import pytest
 from dagster_airbyte_proto.schema.columns import Column, ValueKind, ValueType
 from dagster_airbyte_proto.staging.lines.raw_members import Raw
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
-from dagster_airbyte_proto.staging.rows.changes import Changes
 from dagster_airbyte_proto.staging.rows.faulty_values import wire_array_around_faults
+from dagster_airbyte_proto.staging.values.changes import Changes
 
 _COLUMN = Column("v", ("v",), ValueType(ValueKind.INTEGER))
 

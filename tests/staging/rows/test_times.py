@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.schema.columns import Column, ValueKind, ValueType
-from dagster_airbyte_proto.staging.rows.changes import Changes
 from dagster_airbyte_proto.staging.rows.coercion import coerce
+from dagster_airbyte_proto.staging.values.changes import Changes
 
 _UTC = dt.UTC
 _TYPECAST = "DESTINATION_TYPECAST_ERROR"

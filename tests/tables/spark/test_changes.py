@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.plan_query import PlannedField, PlannedRows, PlanQuery
 from dagster_airbyte_proto.loads.push import TableSnapshot
-from dagster_airbyte_proto.tables.spark.push_plan import SparkPlanner
+from dagster_airbyte_proto.tables.changes.push_plan import SparkPlanner
 
 pytestmark = pytest.mark.spark
 Row = dict[str, Any]

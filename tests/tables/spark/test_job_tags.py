@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.plan_query import PlanQuery
+from dagster_airbyte_proto.tables.changes.push_plan import SparkPlanner
 from dagster_airbyte_proto.tables.spark.jvm.job_tags import inherited_tag, tagged_jobs
-from dagster_airbyte_proto.tables.spark.push_plan import SparkPlanner
 from dagster_airbyte_proto.tables.spark.tasks import SparkTasks
 
 pytestmark = pytest.mark.spark

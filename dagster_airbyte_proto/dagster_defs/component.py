@@ -33,6 +33,7 @@ from dagster_airbyte_proto.dagster_defs.automation.discovery import (
 )
 from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import check_makes_assets
 from dagster_airbyte_proto.dagster_defs.definitions.assets import IncludedMetadata, build_connector_assets
+from dagster_airbyte_proto.dagster_defs.definitions.checks import ONLY_NULLED, StreamChecks
 from dagster_airbyte_proto.dagster_defs.definitions.component_fields import (
     Checks,
     PartitionDiscovery,
@@ -58,7 +59,6 @@ from dagster_airbyte_proto.dagster_defs.push.delivered_tables import build_push_
 from dagster_airbyte_proto.dagster_defs.push.push_checks import ONLY_REJECTS
 from dagster_airbyte_proto.dagster_defs.push.table_sensor import build_table_sensor
 from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
-from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks
 from dagster_airbyte_proto.errors import REFRESH_COMPONENTS, ConfigError
 from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.settings import Settings

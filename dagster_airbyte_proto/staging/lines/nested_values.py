@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from dagster_airbyte_proto.model import FieldPath
 from dagster_airbyte_proto.schema.columns import ValueType, member_at
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, members
-from dagster_airbyte_proto.staging.rows.changes import Changes
+from dagster_airbyte_proto.staging.values.changes import Changes
 
 
 def member_array(array: pa.Array, kind: ValueType, path: FieldPath) -> tuple[pa.Array, ValueType, FieldPath]:

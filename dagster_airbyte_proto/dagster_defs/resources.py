@@ -20,13 +20,13 @@ from dagster_airbyte_proto.dagster_defs.engines import (
     opened_store,
     table_io_manager,
 )
+from dagster_airbyte_proto.dagster_defs.failures import cancellation, ending_by_interrupts, failing_the_step
 from dagster_airbyte_proto.dagster_defs.partitions import slices_of
 from dagster_airbyte_proto.dagster_defs.push.partition_pushes import PartitionPushes
 from dagster_airbyte_proto.dagster_defs.push.push_progress import PushProgress
 from dagster_airbyte_proto.dagster_defs.push.step import PushedAssets, PushEvents, PushStep, cancelled_push
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
-from dagster_airbyte_proto.dagster_defs.step.failures import cancellation, ending_by_interrupts, failing_the_step
 from dagster_airbyte_proto.dagster_defs.step.materialization_builder import MaterializationBuilder
 from dagster_airbyte_proto.dagster_defs.step.run_progress import RunProgress, step_key
 from dagster_airbyte_proto.dagster_defs.step.sync_events import SyncedAssets, SyncEvent, SyncEvents, SyncEventStream
