@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage
+from dagster_airbyte_proto.staging.keys.ranking import RowNumbers
 
 _SCHEMA = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
 PLAIN_SAMPLES: dict[Any, Any] = {
@@ -33,6 +35,7 @@ PLAIN_SAMPLES: dict[Any, Any] = {
     pa.RecordBatch: pa.RecordBatch.from_pydict({"id": [1]}, _SCHEMA),
     pa.Scalar: pa.scalar(3),
     pa.Array: pa.array([1, None]),
+    RowNumbers: np.array([3]),
     re.Pattern: re.compile(b"a+"),
     Storage: LOCAL,
 }

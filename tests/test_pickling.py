@@ -2,6 +2,9 @@
 
 The samples are made from the annotations, so a new value is tested as soon as it is written. A tuple that holds a
 service (a store, a process, a callback) is no value: it stands in `_SERVICES`.
+
+Most tuples of the rooms that are not among `_ROOMS` hold files, arrays or Java's objects, and stay where they are made.
+Those that are sent stand in `_SENT`.
 """
 
 import inspect
@@ -10,7 +13,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from pydantic import BaseModel
@@ -20,10 +23,24 @@ from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.validation import StrictModel
 from dagster_airbyte_proto.loads.storage import Storage
+from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
+from dagster_airbyte_proto.tables.abilities import Abilities
+from dagster_airbyte_proto.tables.care import CompactionResult
 from tests.samples import PLAIN_SAMPLES, is_value, made
 
+_PACKAGE = f"{dagster_airbyte_proto.__name__}."
 _ROOMS = ("model", "settings", "connection", "protocols", "launchers", "schema", "loads", "checkpoints", "sync")
+
+_SENT: dict[type, str] = {
+    Abilities: "of the driver's tables, with the order of a sync on an executor",
+    CompactionResult: "of a table, with the result of its care",
+    LateRows: "found by the process that has the tables, where another one stages (decision 0031)",
+    StagedKeys: "of the process that stages, where another one has the tables",
+    UnmaskedText: "of a connector, with its messages and the report of its end",
+}
+"""Values of other rooms, and where they are sent."""
 
 _SERVICES = {
     "AlternativeForm": "annotates a field of a model, by its identity",
@@ -119,10 +136,13 @@ def _relay() -> Connection:
 _MODELS = [*map(_connection, _LAUNCHES), _push(), _relay(), Settings.load(Path("/home"))]
 
 
+def _room(module: str) -> str:
+    return module.removeprefix(_PACKAGE).partition(".")[0]
+
+
 def _classes(is_wanted: Callable[[type], bool]) -> Iterator[type]:
-    prefix = f"{dagster_airbyte_proto.__name__}."
-    for module in walk_packages(dagster_airbyte_proto.__path__, prefix):
-        if module.name.split(".")[1] not in _ROOMS:
+    for module in walk_packages(dagster_airbyte_proto.__path__, _PACKAGE):
+        if _room(module.name) not in _ROOMS:
             continue
         for name, found in vars(import_module(module.name)).items():
             is_here = inspect.isclass(found) and found.__module__ == module.name and not name.startswith("_")
@@ -130,15 +150,29 @@ def _classes(is_wanted: Callable[[type], bool]) -> Iterator[type]:
                 yield found
 
 
-@pytest.mark.parametrize(
-    "value", [each for each in _classes(is_value) if each.__name__ not in _SERVICES], ids=lambda value: value.__name__
-)
+_VALUES = [each for each in _classes(is_value) if each.__name__ not in _SERVICES]
+
+
+@pytest.mark.parametrize("value", [*_VALUES, *_SENT], ids=lambda value: value.__name__)
 def test_a_value_is_the_same_after_it_was_pickled(value: type) -> None:
     before = made(value)
     after = pickle.loads(pickle.dumps(before))
     assert type(after) is value
     # Errors are equal to nothing but themselves.
     assert after == before or repr(after) == repr(before)
+
+
+def test_a_value_of_another_room_that_is_sent_within_one_is_among_them() -> None:
+    within = {part for value in _VALUES for hint in get_type_hints(value).values() for part in _classes_in(hint)}
+    others = {each for each in within if each.__module__.startswith(_PACKAGE) and _room(each.__module__) not in _ROOMS}
+    assert {each.__name__ for each in others if is_value(each)} <= {each.__name__ for each in _SENT}
+
+
+def _classes_in(hint: Any) -> Iterator[type]:
+    if inspect.isclass(hint):
+        yield hint
+    for each in get_args(hint):
+        yield from _classes_in(each)
 
 
 def test_a_lease_stays_in_its_process() -> None:

@@ -2,10 +2,11 @@
 
 import itertools
 import json
+import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -24,6 +25,8 @@ from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch, Segme
 from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
 from dagster_airbyte_proto.tables.writer import TableWriter
+
+Sent = TypeVar("Sent")
 
 SHAPE = RecordWire(
     head=re.compile(rb'\{"type": ?"RECORD", ?"record": ?\{"stream": ?(?P<stream>"[^"\\\n]*+"), ?'),
@@ -128,9 +131,9 @@ def landed(
             stage.add_line(planned.id, line)
         stage.mark(planned.id)
         earlier = branch if parts else None
-        keys = stage.marked_keys(planned.id)
+        keys = _sent(stage.marked_keys(planned.id))
         late_rows = LateRowLookup(lambda: tables, keys, earlier).find() if keys else NONE_LATE
-        part = stage.cut(planned.id, late_rows, follows_on_branch=earlier is not None)
+        part = stage.cut(planned.id, _sent(late_rows), follows_on_branch=earlier is not None)
         assert part is not None
         if branch is not None:
             after = f"{name}{len(parts) - 1}" if parts else None
@@ -139,6 +142,12 @@ def landed(
         tables.commit(f"{name}{len(parts)}", part)
         parts.append(part)
     return parts
+
+
+def _sent(value: Sent) -> Sent:
+    """The value as it arrives where another process stages than the one that has the tables."""
+    arrived: Sent = pickle.loads(pickle.dumps(value))
+    return arrived
 
 
 @pytest.fixture
