@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from dagster_airbyte_proto.cli.connection_names import complete_connections
-from dagster_airbyte_proto.cli.help_pages import write_example
+from dagster_airbyte_proto.cli.connection_names import complete_connections, connection_file
+from dagster_airbyte_proto.cli.help_pages import write_example, write_options
 from dagster_airbyte_proto.cli.output import Answer
 from dagster_airbyte_proto.errors import ConfigError, InternalError
 from dagster_airbyte_proto.project_folder import HOME, HOME_VARIABLE, SETTINGS, project_folder, working_folder
@@ -92,11 +92,11 @@ class Call:
         is_missing = url.startswith("sqlite") and not Path(sqlite_path(url)).exists()
         return [] if is_missing else list(self.store().connections())
 
-    def open(self, file: str) -> "Connection":
-        """Reads a connection file."""
+    def open(self, named: str) -> "Connection":
+        """Reads a connection file, by its path or by the name of the connection."""
         from dagster_airbyte_proto.connection import Connection
 
-        connection = Connection.from_file(Path(file))
+        connection = Connection.from_file(connection_file(named))
         self.connection = connection.name
         return connection
 
@@ -132,6 +132,9 @@ class Command(click.Command):
                 return super().invoke(ctx)
             except BrokenPipeError as error:  # Click would end the process without a word, as if stdout were meant.
                 raise InternalError("running the command", "a pipe to another program was closed") from error
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_options(self, ctx, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_example(ctx, formatter)

@@ -1,4 +1,5 @@
-"""The argument that names a connection: a shell completes it to connection files, and to names in the state store.
+"""The argument that names a connection: its file, or a name by which the file is found. A shell completes it to
+connection files, and to names in the state store.
 
 A shell completes while somebody types: nothing slow is imported, nothing is created, and every error is an empty list.
 """
@@ -17,12 +18,51 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from dagster_airbyte_proto.checkpoints.sqlite_files import read_only, sqlite_path
-from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.project_folder import project_folder, working_folder
 
 _CONNECTOR = re.compile(r'(^|[{\s"])connector"?\s*:')
 _READ_CHARACTERS = 64 << 10
 _MAX_FILES = 500
 _SQLITE = "sqlite:///"
+
+
+def connection_file(named: str) -> Path:
+    """The connection file with this path; or, of a bare name, the one of the connection with that name, in the working
+    folder, the project's, or a folder right below one of them. Errors name connections, not files, in the commands that
+    they give.
+
+    Raises ConfigError for a name that no such file has, or several.
+    """
+    if not re.fullmatch("[a-z0-9_]+", named) or Path(named).is_file():
+        return Path(named)
+    here = working_folder()
+    for place in dict.fromkeys((here, project_folder(here))):
+        # Seen from here where it can be, as the user would write it.
+        files = [Path(shown) for shown in _files("" if place == here else f"{place}/")]
+        found = [file for file in files if _is_of(named, file)]
+        if len(found) > 1:
+            text = f"{', '.join(map(str, found))} have that name"
+            raise ConfigError(f"looking up connection {named}", text, remedy="Name one of these files.")
+        if found:
+            return found[0]
+    raise ConfigError(
+        f"looking up connection {named}",
+        "there is no such file, and no connection file here, or one folder below, has that name",
+        remedy="Name its file. `airbyte-proto init` writes one.",
+    )
+
+
+def _is_of(name: str, file: Path) -> bool:
+    """True if the connection in a file has this name, which the file says, or has itself."""
+    import yaml
+
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+        written = yaml.safe_load(text) if name in text or name == file.stem else None
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    return isinstance(written, dict) and str(written.get("name") or file.stem) == name
 
 
 class ConnectionArgument(StringParamType):

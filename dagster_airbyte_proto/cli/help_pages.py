@@ -1,4 +1,5 @@
-"""The help of commands and groups: an example at the end, and no text cut off."""
+"""The help of commands and groups: what is their own before what all of them have, an example at the end, and no text
+cut off."""
 
 from collections.abc import Iterable
 
@@ -7,7 +8,7 @@ import click
 from dagster_airbyte_proto.cli.examples import example_line
 
 _NO_LIMIT = 10_000
-
+_SHARED = ("home", "settings_file", "is_verbose", "is_json", "help")
 
 TASKS = {
     "Set up a connection": ("connectors", "init", "import", "spec", "check", "discover"),
@@ -24,6 +25,10 @@ class CommandGroup(click.Group):
     """A group whose list of commands wraps: click would cut off what is said of each at the terminal's width."""
 
     group_class: type[click.Group] | type[type] | None = type
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        write_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self._write_commands(ctx, formatter, "Commands", self.list_commands(ctx))
@@ -45,6 +50,19 @@ class ProgramGroup(CommandGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for task, names in TASKS.items():
             self._write_commands(ctx, formatter, task, names)
+
+
+def write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Writes the options of a command, and after them those that every command has."""
+    own: list[tuple[str, str]] = []
+    shared: list[tuple[str, str]] = []
+    for parameter in command.get_params(ctx):
+        if row := parameter.get_help_record(ctx):
+            (shared if parameter.name in _SHARED else own).append(row)
+    for title, rows in (("Options", own), ("Options of every command", shared)):
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def write_example(ctx: click.Context, formatter: click.HelpFormatter) -> None:

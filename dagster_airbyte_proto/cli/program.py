@@ -13,8 +13,8 @@ def program() -> None:
     """Runs connectors of Airbyte, Singer, Syncmaven and Rapidbyte: loads their records into Spark tables, each exactly
     once, and sends rows of tables to destinations.
 
-    C is a connection file; commands for state and loads also accept a connection's name. Exit codes: 0 all streams
-    complete, 1 something failed, 2 your config or usage, 130 cancelled.
+    C is a connection file, or the name of a connection. `init` writes such a file. Exit codes: 0 all streams complete,
+    1 something failed, 2 your config or usage, 130 cancelled.
     """
 
 

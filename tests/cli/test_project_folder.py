@@ -1,9 +1,11 @@
-"""Commands in a subfolder work on the project's home."""
+"""Commands in a subfolder work on the project's home. The name of a connection stands for its file."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto.cli.call import Call
 from dagster_airbyte_proto.project_folder import home_folder, project_folder
 from tests.cli.conftest import USERS, Place
 
@@ -54,6 +56,24 @@ def test_a_name_that_nobody_knows_makes_no_home_folder(place: Place) -> None:
         failed = place.run(*words)
         assert (failed.code, "Known here: none. Is --home right?" in failed.err) == (2, True)
     assert not (place.folder / ".airbyte-proto").exists()
+
+
+def test_the_name_of_a_connection_finds_its_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors print commands with the name: `airbyte-proto sync shop --refresh`."""
+    written = json.loads((place.folder / place.connect(USERS, "orders")).read_text())
+    (place.folder / "connections").mkdir()
+    other = place.folder / "connections" / "other.yaml"
+    other.write_text(json.dumps({**written, "name": "shop"}))
+    assert [str(Call().open(name).origin) for name in ("orders", "shop")] == ["orders.yaml", "connections/other.yaml"]
+    missing = place.run("check", "other")
+    assert (missing.code, "looking up connection other: there is no such file" in missing.err) == (2, True), missing.err
+    below = place.folder / "models"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert Call().open("shop").origin == other
+    (place.folder / "shop.yaml").write_text(json.dumps(written))
+    doubled = place.run("check", "shop")
+    assert (doubled.code, f"{place.folder / 'shop.yaml'}, {other} have that name" in doubled.err) == (2, True)
 
 
 def test_a_working_directory_that_is_gone_is_no_bug(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

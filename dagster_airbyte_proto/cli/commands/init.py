@@ -39,10 +39,10 @@ _KINDS = {"pypi": "pypi", "npm": "npm", "command": "local", "manifest": "manifes
     help="Default: singer if the name is like tap-… or target-…, syncmaven for a package of npm.",
 )
 @click.option("--from", "table", metavar="TABLE", help="Write a push of this table.")
-@click.option("--key", metavar="COLUMNS", help="The columns that make a row of the table the same row: id,day.")
+@click.option("--key", metavar="COLUMNS", help="The columns that identify a row of the table: id,day.")
 @click.option("--to", metavar="CONNECTOR", help="Write a relay to this destination, named as NAME can be.")
 @click.option("--new-connector", type=click.Choice(["rapidbyte"]), help="Write a connector of this protocol instead.")
-@click.option("--language", metavar="LANGUAGE", help="Of the new connector: python, c or rust.")
+@click.option("--language", metavar="LANGUAGE", help="With --new-connector: python, c or rust.")
 @click.option("--file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Default: NAME.yaml.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--no-input", is_flag=True, help="Ask no questions, even on a terminal.")

@@ -108,9 +108,10 @@ def _query_lines(queries: "Mapping[StreamId, Sequence[LoadQuery]]") -> "Iterator
     "--as", "word", required=True, type=click.Choice(["landed", "lost"]), help="Whether its rows are in the table."
 )
 def resolve_load(call: Call, load_id: str, word: str) -> Answer:
-    """Ends a load whose outcome is unknown, as you say.
+    """Ends a load whose outcome is unknown: you say whether its rows have landed.
 
-    landed: its rows are in the table, its state moves. lost: they are not, and the connector sends them again.
+    landed: they are in the table, and its state moves. lost: they are not, and the connector sends them again. `loads
+    show ID` has queries by which to look.
     """
     from dagster_airbyte_proto.checkpoints.load_ending import Resolution
     from dagster_airbyte_proto.sync.lease import LeaseWait

@@ -19,9 +19,9 @@ def partition_options(function: Callable[..., Any]) -> Callable[..., Any]:
         _WINDOW,
         metavar="NAME=VALUE",
         multiple=True,
-        help="Further template values: start=…, end=…, or a dimension of the partition.",
+        help="Values of other templates in the config: start=…, end=…, or a dimension of the partition.",
     )(function)
-    return click.option("--partition", metavar="KEY", help="The key of one partition, as in Dagster.")(function)
+    return click.option("--partition", metavar="KEY", help="Only this partition, by its key in Dagster.")(function)
 
 
 def partition_slice(partition: str | None, window: Sequence[str]) -> "Slice | None":

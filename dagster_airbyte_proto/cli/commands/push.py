@@ -43,13 +43,13 @@ _UNKNOWN_OF_RELAY = (
 @click.option(
     "--sample", type=click.IntRange(0, 1000), default=3, show_default=True, help="With --plan: rows of each kind."
 )
-@click.option("--full", is_flag=True, help="Take nothing for delivered: send all rows again.")
+@click.option("--full", is_flag=True, help="Send all rows, also those that were delivered before.")
 @click.option("--retry-rejected", is_flag=True, help="Send the rejected rows again.")
-@click.option("--retry-unknown", is_flag=True, help="Send the rows again of which nobody knows whether they arrived.")
+@click.option("--retry-unknown", is_flag=True, help="Send again the rows that may have arrived or not.")
 @click.option(
     "--unknown-landed",
     metavar="N/M",
-    help="Of the M rows that `push unknown` lists the first N have arrived: only the others are sent again.",
+    help="The first N of the M rows that `push unknown` lists have arrived: send only the others again.",
 )
 @partition_options
 def push(
@@ -67,13 +67,13 @@ def push(
 ) -> Answer:
     """Pushes rows of tables to a destination: what is new, changed or gone since the last time.
 
-    `push rejected C` lists the rows that were refused, with the reasons, and `push unknown C` those of which nobody
-    knows whether they arrived.
+    `push rejected C` lists the rows that were rejected, with the reasons; `push unknown C` those that may have arrived
+    or not.
     """
     if len(words) == 2 and words[0] in _LISTS:
         return _LISTS[words[0]](call, words[1])
     if len(words) != 1:
-        raise click.UsageError("name one connection file, or `rejected` or `unknown` and one")
+        raise click.UsageError("name one connection: push C, push rejected C or push unknown C")
     from dagster_airbyte_proto.sync.push.push_context import PushRequest, landed_of
 
     landed = landed_of(unknown_landed) if unknown_landed is not None else None
@@ -106,7 +106,8 @@ def _rejected(call: Call, connection_file: str) -> Answer:
     connection = call.open(connection_file)
     if connection.to is None and connection.push is None:
         doing = f"listing the rejected rows of connection {connection.name}"
-        raise ConfigError(doing, "it has neither `push` nor `to`")
+        remedy = "Only pushes and relays keep rejected rows. Of a sync the report has them, with the reasons."
+        raise ConfigError(doing, "it has neither `push` nor `to`", remedy=remedy)
     with call.engine() as engine:
         listed = ListedRows(engine.settings.home, _OF_REJECTED, _SHOWN_IF_NOT)
         of_streams = _rejected_of_relay if connection.push is None else _rejected_of_push

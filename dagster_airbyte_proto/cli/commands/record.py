@@ -43,14 +43,18 @@ def record(
     partition: str | None,
     window: tuple[str, ...],
 ) -> Answer:
-    """Saves a connector's output in DIR, secrets masked, for `launch: {kind: replay}`."""
+    """Saves a connector's output in DIR, secrets masked, for `launch: {kind: replay}`.
+
+    The source is read from the beginning. No state moves, and nothing is written to tables.
+    """
     from dagster_airbyte_proto.sync.connector.source import recorded_connector
     from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 
     connection = call.open(connection_file)
     if connection.push is not None:
         found = "its connector is the destination of a push, and only the output of sources is recorded"
-        raise ConfigError(f"recording connection {connection.name}", found)
+        remedy = "Name a connection whose connector is a source."
+        raise ConfigError(f"recording connection {connection.name}", found, remedy=remedy)
     sync_request = SyncRequest(only=stream_names(streams), slice=partition_slice(partition, window))
     with open_connector(call, connection_file, sync_request.slice) as (_, source):
         source.check_config()  # this reads the spec: from here on its secrets are known and masked

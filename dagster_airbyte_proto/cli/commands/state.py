@@ -125,7 +125,7 @@ def _kept_grids(kept: "Mapping[tuple[StreamId | None, str], Mapping[str, Any]]")
 @click.argument("connection", metavar="C")
 @click.argument("stream_and_value", metavar="[STREAM] VALUE", nargs=-1)
 @click.option("--namespace", help="The stream's namespace, if it has no state yet.")
-@click.option("--key", multiple=True, metavar="SEGMENT", help=f"Sets a kept value of the stream. {_KEY_HELP}")
+@click.option("--key", multiple=True, metavar="SEGMENT", help=f"Set a value that the connector keeps. {_KEY_HELP}")
 def set_state(
     call: Call, connection: str, stream_and_value: tuple[str, ...], namespace: str | None, key: tuple[str, ...]
 ) -> Answer:
@@ -188,10 +188,15 @@ def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any)
 @command_in(group, "reset")
 @click.argument("connection", metavar="C")
 @click.argument("stream", required=False)
-@click.option("--key", multiple=True, metavar="SEGMENT", help=f"Drops kept values alone, all under it. {_KEY_HELP}")
+@click.option(
+    "--key", multiple=True, metavar="SEGMENT", help=f"Delete only the kept values under this key. {_KEY_HELP}"
+)
 def reset_state(call: Call, connection: str, stream: str | None, key: tuple[str, ...]) -> Answer:
     """Deletes the state of a stream, or of all, with the values that connectors keep: the next sync reads from the
-    start. With --key it deletes such values alone."""
+    start, the next push sends all rows.
+
+    With --key it deletes kept values alone, and nothing is read or sent again.
+    """
     from dagster_airbyte_proto.checkpoints.kept_values import Asset
     from dagster_airbyte_proto.sync.maintenance.reset import reset_state, streams_to_reset
     from dagster_airbyte_proto.sync.state_server.values_by_hand import ValuesByHand

@@ -28,9 +28,9 @@ _COLUMNS_IF_NOT_ZERO = ("uncommitted", "rejected", "unknown", "changed", "delete
 @click.option("--streams", metavar="A,B", help="Only these streams of the connection.")
 @click.option("--refresh", is_flag=True, help="Read everything from the start, as a new generation.")
 @click.option("--merge", is_flag=True, help="With --refresh: keep the existing rows, and append or upsert.")
-@click.option("--retry-unknown", is_flag=True, help="Of a relay: send the rows again of which nobody knows.")
-@click.option("--retry-rejected", is_flag=True, help="Of a relay: send the rejected records again, before it reads.")
-@click.option("--plan", "only_plans", is_flag=True, help="Land nothing: show the first rows that would be read.")
+@click.option("--retry-unknown", is_flag=True, help="Of a relay: send again the rows that may have arrived or not.")
+@click.option("--retry-rejected", is_flag=True, help="Of a relay: first send again the records that were rejected.")
+@click.option("--plan", "only_plans", is_flag=True, help="Write nothing: show the first rows of each stream.")
 @click.option(
     "--sample", type=click.IntRange(1, 1000), default=3, show_default=True, help="With --plan: rows of each stream."
 )
@@ -55,7 +55,10 @@ def sync(
     partition: str | None,
     window: tuple[str, ...],
 ) -> Answer:
-    """Runs one sync: reads the connector, and loads its records into the tables or the destination."""
+    """Runs one sync: reads the connector, and loads its records into tables, or into the destination of a relay.
+
+    It goes on from the saved states. A stream that fails does not stop the others.
+    """
     from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
     from dagster_airbyte_proto.sync.run import sync_connection
     from dagster_airbyte_proto.sync.run_options import RunOptions
@@ -120,7 +123,7 @@ def _planned(
     "dead_runs",
     metavar="RUN",
     multiple=True,
-    help="End the lease of this run first: you know that its process is dead. May be repeated.",
+    help="First end the lease of this run, whose process you know to be dead. May be repeated.",
 )
 def recover(call: Call, connection: str, dead_runs: tuple[str, ...]) -> Answer:
     """Completes or removes the loads that dead runs of a connection left."""

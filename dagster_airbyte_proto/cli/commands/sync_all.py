@@ -24,8 +24,8 @@ _FAILED, _USAGE = 1, 2
 @command_in(program, "sync-all")
 @click.argument("connection_files", nargs=-1, required=True, metavar="C...")
 def sync_all(call: Call, connection_files: tuple[str, ...]) -> Answer:
-    """Syncs many connections at once, on the executors of a Spark cluster. One that fails takes no other along, and
-    neither does a file that cannot be read."""
+    """Syncs many connections at once, on the executors of a Spark cluster. One that fails, or whose file cannot be
+    read, does not stop the others."""
     from dagster_airbyte_proto.sync.cluster.many_syncs import sync_connections
     from dagster_airbyte_proto.sync.report import failed_report
     from dagster_airbyte_proto.sync.run_options import RunOptions

@@ -37,7 +37,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
 from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
 from dagster_airbyte_proto.sync.push.content.refused_rows import RejectedInOrder
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
-from dagster_airbyte_proto.sync.push.push_context import PushContext
+from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command
 from dagster_airbyte_proto.transforms.transform import DROPPED
 
 NAMESPACE: Final = "_pushes"
@@ -101,9 +101,12 @@ def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: Strea
         raise _other_key(context, spec, stream)
     if not context.request.is_full:
         store, witness = context.delivery.store, tables.witness(spec.name, lease.connection)
-        remedy = "Send all rows again: `airbyte-proto push --full`; partitions after `airbyte-proto state reset`."
-        remembered = Remembered(store.landed_tables(lease.connection).get(stream), remedy=remedy)
-        check_witness(store, lease, stream, witness, remembered)
+        remembered = Remembered(store.landed_tables(lease.connection).get(stream))
+        remedy = (
+            f"Send all rows again: `{full_command(lease.connection, stream)}`; partitions after"
+            f" `airbyte-proto state reset {lease.connection} {stream}`."
+        )
+        check_witness(store, lease, stream, witness, remembered, remedy=remedy)
     return target
 
 

@@ -47,9 +47,8 @@ from dagster_airbyte_proto.sync.push.plan.plan_digests import (
 )
 from dagster_airbyte_proto.sync.push.plan.plan_files import column_of
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
-from dagster_airbyte_proto.sync.push.plan.table_files import release_files, table_files
-from dagster_airbyte_proto.sync.push.plan.written_plan import WrittenPlan, written_plan
-from dagster_airbyte_proto.sync.push.push_context import PushContext
+from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
+from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command
 from dagster_airbyte_proto.transforms.transform_choice import described_connectors
 
 
@@ -138,7 +137,7 @@ def make_plan(
         query = query._replace(after=position.cursor)
         if options.changes_by is ChangesBy.SNAPSHOTS:
             query = query._replace(since=_since(context, options, query, position))
-        _check_cursor(options, query, position)
+        _check_cursor(context.delivery.connection.name, options, query, position)
     plan_id = secrets.token_hex(8)
     storage = context.engine.tables.storage
     plans = _plans_folder(context, stream, origin)
@@ -206,7 +205,7 @@ def _since(
     return found
 
 
-def _check_cursor(options: PushOptions, query: PlanQuery, position: PushPosition) -> None:
+def _check_cursor(connection: str, options: PushOptions, query: PlanQuery, position: PushPosition) -> None:
     """Raises ConfigError where the value that was reached is of another column, or of another table."""
     now = _cursor_of(options)
     # Positions of earlier releases do not say what their value is of.
@@ -214,7 +213,8 @@ def _check_cursor(options: PushOptions, query: PlanQuery, position: PushPosition
         raise ConfigError(
             f"planning the rows of {query.table or 'a query'}",
             f"its cursor is {now}, and what was pushed reaches up to a value of {position.cursor_of}",
-            remedy="Push all rows again: `airbyte-proto push --full`; or take the cursor of before.",
+            remedy=f"Send all rows again: `{full_command(connection, query.stream)}`; or name the cursor that was used"
+            " before.",
             stream=query.stream,
         )
 

@@ -1,6 +1,7 @@
 """The services and the request of one push that holds its connection, for every step of it."""
 
 import re
+import shlex
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
@@ -68,6 +70,11 @@ def landed_of(text: str) -> LandedRows:
             f"{text!r} is not N/M, the first N of the M rows that `airbyte-proto push unknown` lists",
         )
     return rows
+
+
+def full_command(connection: str, stream: StreamId | str) -> str:
+    """The command that sends all rows of a stream again."""
+    return f"airbyte-proto push {connection} --full --streams {shlex.quote(str(stream))}"
 
 
 class DeliveryContext(NamedTuple):

@@ -12,7 +12,7 @@ from dagster_airbyte_proto.loads.push import Delivery, SealedPlan
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.sync.push.plan.plan_digests import mapping_of, selection_of
 from dagster_airbyte_proto.sync.push.planning import PushOrigin
-from dagster_airbyte_proto.sync.push.push_context import PushContext
+from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command
 
 
 def is_planned_otherwise(plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> bool:
@@ -33,7 +33,8 @@ def check_destination(context: PushContext, stream: StreamId, before: str) -> No
     if not before or is_same_program(before, now) or (context.request.is_full and partition is None):
         return
     reset = f"airbyte-proto state reset {connection.name} {stream}"
-    every = f"`{reset}`, then each partition" if partition is not None else "`airbyte-proto push --full`"
+    full = full_command(connection.name, stream)
+    every = f"`{reset}`, then each partition" if partition is not None else f"`{full}`"
     raise ConfigError(
         f"pushing connection {connection.name}",
         f"what it has delivered is at {before}, and its destination is {now} now, where these rows would be missing",
@@ -56,7 +57,8 @@ def check_mapping(context: PushContext, delivery: Delivery, options: PushOptions
             f"going on with the push of connection {plan.connection}",
             "its table or query, mapping or mode was changed with"
             f" {plan.rows - delivery.acknowledged:,} rows of a plan left to send",
-            remedy="Push once more with all as they were, or send all rows again: `airbyte-proto push --full`.",
+            remedy="Push once more with all as they were, or send all rows again:"
+            f" `{full_command(plan.connection, plan.stream)}`.",
             stream=str(plan.stream),
         )
 

@@ -71,7 +71,15 @@ def test_no_help_is_cut_off(place: Place, words: list[str], columns: str, monkey
     for command in group.commands.values():
         first = re.split(r"\n\n|(?<=\.)\s", str(command.help))[0]
         assert " ".join(first.split()).removesuffix(".") in shown
-    assert "..." not in shown.partition(" -h, --help ")[2]
+    assert "..." not in shown.partition(" COMMAND [ARGS]... ")[2]
+
+
+def test_what_is_a_commands_own_comes_before_what_all_commands_have(place: Place) -> None:
+    shown = place.run("sync", "--help").out
+    own, shared = (shown.index(f"\n{title}:\n") for title in ("Options", "Options of every command"))
+    assert own < shown.index("  --refresh ") < shared < shown.index("  --home DIR") < shown.index("\nExample:\n")
+    shown = place.run("state", "--help").out
+    assert shown.index("  rollback ") < shown.index("  --home DIR")
 
 
 def test_the_help_of_the_program_lists_each_command_under_one_task() -> None:

@@ -20,7 +20,7 @@ def test_a_memory_that_was_dropped_is_made_anew_by_full(quick_folder: Path) -> N
     table.fill([person(1)])
     table.contacts()
     shutil.rmtree(table.home / "warehouse" / "_pushes")
-    assert "`airbyte-proto push --full`" in (table.contacts().error or "")
+    assert "`airbyte-proto push crm --full --streams contacts`" in (table.contacts().error or "")
     assert table.contacts(is_full=True).acknowledged == 1
     assert table.contacts().planned.unchanged == 1
 

@@ -42,25 +42,30 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     help="Record the good requests in DIR, for `launch: {kind: replay}`.",
 )
 @click.option(
-    "--query-seconds", metavar="N", type=_SECONDS, default=120.0, show_default=True, help="Bound of each short request."
+    "--query-seconds",
+    metavar="N",
+    type=_SECONDS,
+    default=120.0,
+    show_default=True,
+    help="Limit for each short request.",
 )
 @click.option(
-    "--read-seconds", metavar="N", type=_SECONDS, default=600.0, show_default=True, help="Bound of each read."
+    "--read-seconds", metavar="N", type=_SECONDS, default=600.0, show_default=True, help="Limit for each read."
 )
-@click.option("--writes", "may_write", is_flag=True, help="Certify may write to the destination of a push.")
+@click.option("--writes", "may_write", is_flag=True, help="Of a push: certify may write to its destination.")
 @click.option(
     "--object",
     "object_name",
     metavar="NAME",
     default="airbyte_proto_certify",
     show_default=True,
-    help="The object that it writes to; two more have names that begin so.",
+    help="The object to write to. The names of two more begin with it.",
 )
 @click.option(
     "--scratch",
     "may_overwrite",
     is_flag=True,
-    help="The destination is a place for trials: what its config names, or has, may be overwritten.",
+    help="What the config of the destination names may be overwritten: it is there for trials.",
 )
 @click.option(
     "--rows",
@@ -71,7 +76,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     help="Rows of the longest write.",
 )
 @click.option(
-    "--write-seconds", metavar="N", type=_SECONDS, default=120.0, show_default=True, help="Bound of each write."
+    "--write-seconds", metavar="N", type=_SECONDS, default=120.0, show_default=True, help="Limit for each write."
 )
 def certify(
     call: Call,
@@ -81,11 +86,11 @@ def certify(
     junit_file: Path | None,
     **more: Any,
 ) -> Answer:
-    """Holds a connector to the rules of its protocol, whatever it is launched by.
+    """Tests whether a connector keeps the rules of its protocol, and resumes without loss.
 
     It starts the connector a dozen times: with the connection's config and with bad ones, to the end, cancelled and
-    resumed. No state moves. Of a source nothing is written to tables. The destination of a push is written to, with
-    --writes alone: to objects of certify's own, which stay there. Exit code 1 if a rule is broken.
+    resumed. No state moves, and no table gets rows of a source. The destination of a push is written to only with
+    --writes: to objects of certify's own, which stay there. Exit code 1 if a rule is broken.
     """
     from dagster_airbyte_proto.certification.certificate import certify as certify_connector
     from dagster_airbyte_proto.certification.reports.html_page import html_page
@@ -115,7 +120,8 @@ def _check_may_write(connection: "Connection", scratch: "Scratch", *, may_write:
     doing = f"certifying connection {connection.name}"
     if connection.push is None:
         if may_write:
-            raise ConfigError(doing, "--writes is for the destination of a push, and this connection has none")
+            remedy = "Leave --writes out: a source is only read."
+            raise ConfigError(doing, "--writes is for the destination of a push, and it has no `push`", remedy=remedy)
         return
     if not may_write:
         from dagster_airbyte_proto.certification.writes.destination_gathering import objects_to_write

@@ -25,13 +25,15 @@ def imported_syncs(root: Path, folder: Path, *, force: bool) -> Answer:
     folders = [root / name for name in ("models", "connections", "syncs")]
     project = SyncmavenProject(*map(_files, folders))
     if not project.syncs:
-        raise ConfigError(f"importing {root}", "its folder syncs has no file")
+        remedy = f"PROJECT is the folder that has models, connections and syncs ({', '.join(_ENDINGS)} files)."
+        raise ConfigError(f"importing {root}", "its folder syncs has no file", remedy=remedy)
     skipped = [name for name, sync in project.syncs.items() if is_disabled(sync)]
     imported = [imported_sync(project, sync) for name, sync in project.syncs.items() if name not in skipped]
     paths = {each.name: folder / f"{connection_name(each.name)}.yaml" for each in imported}
     doubled = [name for name, path in paths.items() if list(paths.values()).count(path) > 1]
     if doubled:
-        raise ConfigError(f"importing {root}", f"the syncs {', '.join(doubled)} would have one file: rename one")
+        found = f"the syncs {', '.join(doubled)} would be written to one file"
+        raise ConfigError(f"importing {root}", found, remedy="Rename one, or give it another `id`.")
     check_free(paths.values(), (path for each in folders for path in _paths(each)), force=force)
     for each in imported:
         head = [f"# {plain(each.name)} of {plain(root.absolute().name)}"]

@@ -191,7 +191,9 @@ def test_another_destination_gets_no_rest_of_what_the_first_one_has(quick_folder
     _move(table)
     refused = table.contacts()
     assert refused.error is not None and not table.received(), refused
-    assert "is at airbyte python" in refused.error and "airbyte-proto push --full" in refused.error
+    assert (
+        "is at airbyte python" in refused.error and "airbyte-proto push crm --full --streams contacts" in refused.error
+    )
     report = table.contacts(is_full=True)
     assert (report.status, report.acknowledged) == ("complete", 25)
     table.fill([person(number) for number in range(26)])

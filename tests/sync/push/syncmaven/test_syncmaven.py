@@ -197,7 +197,7 @@ def test_where_the_store_is_lost_all_rows_are_sent_when_a_person_says_so(table: 
     _lose_the_store(table)
     error = table.contacts().error or ""
     assert "which the state store does not know" in error
-    assert "Send all rows again: `airbyte-proto push --full`" in error
+    assert "Send all rows again: `airbyte-proto push crm --full --streams contacts`" in error
     assert len(starts(table)) == 1  # Nothing was sent, nor was the destination begun anew.
     assert table.contacts(is_full=True).acknowledged == 23
     assert (starts(table)[-1]["fullRefresh"], len(table.kept_names())) == (True, 23)
