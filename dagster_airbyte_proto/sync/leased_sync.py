@@ -91,7 +91,7 @@ def sync_leased(
     ) as renewal:
         reach("run.leased")
         _check_no_push(engine, connection)
-        run = LeasedRun(options, renewal, log)
+        run = LeasedRun(options, renewal, log, telemetry.delivery_meter)
         destination = destination_of_run(engine, connection, log)
         enrichers = _enrichers(run, engine, connection)
         engine = engine_of_run(engine, destination, run, retries_unknown=request.retries_unknown)

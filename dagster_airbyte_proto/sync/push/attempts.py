@@ -53,6 +53,7 @@ class DeliveryAttempts:
     def run(self) -> None:
         """Delivers the plan from where it stands. `error` is that of the last attempt, None where all is delivered."""
         for attempt in range(MAX_ATTEMPTS):
+            self._context.meter.attempted(self._plan.stream, is_again=attempt > 0)
             self.error = None
             try:
                 start = first_position(self._context.store.deliveries(self._plan.connection)[self._plan.stream])

@@ -37,6 +37,7 @@ from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.push.written_batches import WrittenBatches, written_batches
 from dagster_airbyte_proto.sync.state_server.served_values import ServedValues, served_values
+from dagster_airbyte_proto.sync.telemetry.delivery_metrics import DeliveryMetrics
 from dagster_airbyte_proto.transforms.transform import DROPPED
 
 _WAIT_SECONDS = 0.25
@@ -75,8 +76,8 @@ class ProcessDelivery:
         self.encoder = StreamEncoder(self._protocol, stream, rules)
         self._noted_at, self._trusts_exit = 0.0, context.connection.acknowledge == "exit"
         self._has_ended_well = False
-        self._served = ServedValues()
-        self._kept = KeptScopes(context, plan)
+        self._served, self._kept = ServedValues(), KeptScopes(context, plan)
+        self._metrics = DeliveryMetrics(context.meter, plan.stream)
         self._files: WrittenBatches | None = None
         self.refused = RefusedRows()
         self.sent = self.acknowledged = self._rejected_before = 0
@@ -136,6 +137,7 @@ class ProcessDelivery:
         finally:
             running.stop()
             self._note(force=True)
+            self._metrics.end(self.sent, self.acknowledged, self.encoder.encoded_bytes)
             self._keep_config(running)
 
     def _keep_config(self, running: RunningConnector) -> None:
@@ -391,6 +393,7 @@ class ProcessDelivery:
             )
 
     def _check_cancelled(self) -> None:
+        self._metrics.look(self.sent, self.acknowledged, self.encoder.encoded_bytes)
         if self._context.is_cancelled():
             raise Cancelled("delivering rows to the destination", "it was cancelled")
 

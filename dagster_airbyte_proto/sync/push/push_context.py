@@ -20,6 +20,7 @@ from dagster_airbyte_proto.sync.push.job_interrupts import JobInterrupts
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole
+from dagster_airbyte_proto.sync.telemetry.delivery_metrics import NO_DELIVERY_METER, DeliveryMeter
 from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
 
 Destination = ConfiguredConnector[DestinationProtocol]
@@ -89,6 +90,7 @@ class DeliveryContext(NamedTuple):
     store: DeliveryStore
     sync_id: int
     value_owners: tuple[ComponentRole, ...] = ()
+    meter: DeliveryMeter = NO_DELIVERY_METER
 
     @property
     def lease(self) -> Lease:

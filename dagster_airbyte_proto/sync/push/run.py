@@ -89,7 +89,8 @@ def _run_push(
         partition = request.partition_key or ""
         version_before = None if request.only_plans else states_version(engine.store, connection.name)
         sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, partition)
-        delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id)
+        meter = telemetry.delivery_meter
+        delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id, meter=meter)
         enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
         interrupts = JobInterrupts(engine, options.cancel)
         options.progress_listener.run_started(run_id, {})

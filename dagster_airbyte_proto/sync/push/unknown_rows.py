@@ -64,9 +64,9 @@ def _ways_out(delivery: Delivery, *, is_full: bool = False) -> str:
     # All rows are sent again because nothing remembers them any more: only both options together lead out of that.
     name, full = delivery.plan.connection, "--full " if is_full else ""
     return (
-        f"Look at the destination: `airbyte-proto push unknown {name}` lists these rows, in the order in which they were"
-        f" sent. Then run `airbyte-proto push {name} --retry-unknown`, which sends all of them again; or, if the first N"
-        f" of them are there, `--unknown-landed N/{delivery.undecided}` in its place.{_of_partition(delivery)}"
+        f"Look at the destination: `airbyte-proto push unknown {name}` lists these rows, in the order of sending."
+        f" Then run `airbyte-proto push {name} --retry-unknown`, which sends all of them again; or, if the first N are"
+        f" there, `--unknown-landed N/{delivery.undecided}` in its place.{_of_partition(delivery)}"
     )
 
 

@@ -12,6 +12,7 @@ from dagster_airbyte_proto.sync.relay.relay_tables import RelayTables
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole
+from dagster_airbyte_proto.sync.telemetry.delivery_metrics import NO_DELIVERY_METER, DeliveryMeter
 
 
 def check_needs_no_destination(store: StateStore, connection: str) -> None:
@@ -31,6 +32,7 @@ class LeasedRun(NamedTuple):
     options: RunOptions
     renewal: LeaseRenewal
     log: RunLog
+    meter: DeliveryMeter = NO_DELIVERY_METER
 
 
 def destination_of_run(engine: Engine, connection: Connection, log: RunLog) -> Destination | None:
@@ -55,6 +57,7 @@ def engine_of_run(engine: Engine, destination: Destination | None, run: LeasedRu
         engine.store,
         sync_id=run.renewal.lease.fence,
         value_owners=(ComponentRole.SOURCE,),  # a source that is a component keeps values of the streams, too
+        meter=run.meter,
     )
     folder = engine.settings.staging_folder / "relay" / destination.connection.name
     return engine.with_tables(RelayTables(context, folder, retries_unknown=retries_unknown))

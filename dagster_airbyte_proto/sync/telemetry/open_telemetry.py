@@ -21,6 +21,7 @@ from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run_options import ProgressListener
+from dagster_airbyte_proto.sync.telemetry.delivery_metrics import DeliveryMeter
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity
 from dagster_airbyte_proto.sync.telemetry.sent_metrics import MetricsBySender
 from dagster_airbyte_proto.sync.telemetry.stream_metrics import StreamMetrics
@@ -49,6 +50,8 @@ _SYNC_SECONDS = _METER.create_histogram(
 )
 _PUSHED = _METER.create_counter("airbyte_proto.push.rows", "{row}", "Rows that destinations acknowledged")
 _PUSHED_BYTES = _METER.create_counter("airbyte_proto.push.bytes", "By", "Bytes of records that destinations were sent")
+_PUSH_RETRIES = _METER.create_counter("airbyte_proto.push.retries", "{retry}", "Attempts to deliver rows, made again")
+_PUSH_LAG = _METER.create_gauge("airbyte_proto.push.lag", "s", "Time for which sent rows have been unacknowledged")
 _PUSH_SECONDS = _METER.create_histogram(
     "airbyte_proto.push.duration", "s", "Duration of pushes", explicit_bucket_boundaries_advisory=_SYNC_BUCKETS
 )
@@ -66,6 +69,10 @@ class OpenTelemetry:
         self._streams: StreamMetrics | None = None
         self._run = _Step(self._tracer, "run", {})
         self._delivery = _Step(self._tracer, "deliver", {})
+
+    @property
+    def delivery_meter(self) -> DeliveryMeter:
+        return self._meter
 
     def sync(self, run: RunIdentity) -> AbstractContextManager[object]:
         return self._begin(f"sync {run.connection}", run, _SYNC_SECONDS)
@@ -118,6 +125,9 @@ class OpenTelemetry:
 
     def delivery(self, connection: str, stream: StreamId) -> AbstractContextManager[object]:
         self._meter.began(stream)
+        self._meter.sent(stream, 0)
+        self._meter.unacknowledged(stream, 0.0)
+        self._meter.attempted(stream, is_again=False)
         self._delivery = _Step(self._tracer, "deliver", {CONNECTION: connection, STREAM: str(stream)})
         return self._delivery
 
@@ -156,6 +166,16 @@ class _OpenTelemetryMeter:
         with suppress(Exception):
             _LAG.set(seconds, self._attributes(str(stream)))
 
+    def attempted(self, stream: StreamId, *, is_again: bool) -> None:
+        self._add(_PUSH_RETRIES, int(is_again), stream)
+
+    def sent(self, stream: StreamId, size_bytes: int) -> None:
+        self._add(_PUSHED_BYTES, size_bytes, stream)
+
+    def unacknowledged(self, stream: StreamId, seconds: float) -> None:
+        with suppress(Exception):
+            _PUSH_LAG.set(seconds, self._attributes(str(stream)))
+
     def reported(self, report: SyncReport) -> None:
         _RECOVERED.add(report.recovered_loads, {CONNECTION: self._connection})
         for name, stream in report.streams.items():
@@ -172,7 +192,6 @@ class _OpenTelemetryMeter:
         for name, stream in report.streams.items():
             attributes = self._attributes(name)
             _PUSHED.add(stream.acknowledged, attributes)
-            _PUSHED_BYTES.add(stream.bytes, attributes)
             self._sent(name, stream.metrics)
             _REJECTED.add(stream.rejected, attributes)
             _UNKNOWN.set(stream.unknown, attributes)

@@ -8,6 +8,7 @@ from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run_options import ProgressListener
+from dagster_airbyte_proto.sync.telemetry.delivery_metrics import NO_DELIVERY_METER, DeliveryMeter
 
 
 class RunIdentity(NamedTuple):
@@ -21,6 +22,11 @@ class RunIdentity(NamedTuple):
 
 class RunTelemetry(Protocol):
     """Spans and metrics of one run. Nothing here raises: a sync does not fail because it cannot be measured."""
+
+    @property
+    def delivery_meter(self) -> DeliveryMeter:
+        """Takes the measures of the run's deliveries. Get it within `sync` or `push`."""
+        ...
 
     def sync(self, run: RunIdentity, /) -> AbstractContextManager[object]:
         """The span of the whole run."""
@@ -55,6 +61,8 @@ class RunTelemetry(Protocol):
 
 class NoTelemetry:
     """A RunTelemetry that does nothing."""
+
+    delivery_meter: DeliveryMeter = NO_DELIVERY_METER
 
     def sync(self, *_: object) -> AbstractContextManager[object]:
         return nullcontext()

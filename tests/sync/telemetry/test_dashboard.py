@@ -1,4 +1,4 @@
-"""The queries of the Grafana dashboard, on a real Prometheus that scrapes two real syncs."""
+"""The queries of the Grafana dashboard, on a real Prometheus that scrapes two real syncs and a real push."""
 
 import json
 import re
@@ -14,12 +14,14 @@ import prometheus_client
 import pytest
 import requests
 
+from dagster_airbyte_proto.sync.telemetry import open_telemetry
 from tests.support.needs import lacks
 from tests.sync.conftest import OpenShop
+from tests.sync.push.pushed_table import PushedTable, person
 from tests.sync.telemetry.conftest import Sdk
 
 _DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana-dashboard.json"
-_VARIABLES = {"$__range": "2m", "$__rate_interval": "2m", "$connection": "shop"}
+_VARIABLES = {"$__range": "2m", "$__rate_interval": "2m", "$connection": "shop|crm"}
 _DEADLINE_SECONDS = 60.0
 
 
@@ -93,7 +95,12 @@ def _wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_every_query_of_the_dashboard_answers_for_real_syncs(prometheus: Prometheus, shop: OpenShop) -> None:
+def test_every_query_of_the_dashboard_answers_for_real_syncs_and_pushes(
+    prometheus: Prometheus, shop: OpenShop, quick_folder: Path
+) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(1)])
+    table.run()
     place = shop()
     place.sync_of({"streams": {"users": {"records": 5}}, "state_every": 2})
     rows = _filled(_expressions()["Rows committed A"])
@@ -112,9 +119,20 @@ def test_every_query_of_the_dashboard_answers_for_real_syncs(prometheus: Prometh
     answers = {title: prometheus.query(_filled(expression)) for title, expression in _expressions().items()}
     assert [title for title, series in answers.items() if not series] == []
     for title, found in answers.items():
-        assert {series["metric"]["airbyte_proto_connection"] for series in found} == {"shop"}, title
+        connections = {series["metric"]["airbyte_proto_connection"] for series in found}
+        assert connections <= {"shop", "crm"}, title
+        assert ("crm" if "airbyte_proto_push" in _expressions()[title] else "shop") in connections, title
     ages = [float(series["value"][1]) for series in answers["Time since the last complete sync A"]]
     assert 0 <= min(ages) < _DEADLINE_SECONDS
+
+
+def test_every_metric_is_on_the_page_and_all_of_a_push_in_the_dashboard() -> None:
+    shown = " ".join(_expressions().values())
+    page = (Path(__file__).parents[3] / "docs" / "dagster" / "monitoring.md").read_text()
+    made = re.findall(r'create_\w+\(\s*"(airbyte_proto[\w.]+)"', Path(open_telemetry.__file__).read_text())
+    assert len(made) > 12 and [name for name in made if f"| `{name}` |" not in page] == []
+    names = [name.replace(".", "_") for name in made if ".push." in name]
+    assert [name for name in names if name not in shown] == []
 
 
 def test_no_variable_of_the_dashboard_is_unknown() -> None:

@@ -17,9 +17,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.sync.push import attempts
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.run_options import NoProgressListener
 from dagster_airbyte_proto.sync.stream_run import StreamRun
+from dagster_airbyte_proto.sync.telemetry import delivery_metrics
 from dagster_airbyte_proto.sync.telemetry.open_telemetry import OpenTelemetry
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity
 from tests.support.wasm import guests
@@ -51,6 +53,10 @@ class Collected:
         now = self._points().get(name, {})
         before = self._before.get(name, {})
         return {key: value - before.get(key, 0) for key, value in now.items() if value != before.get(key, 0)}
+
+    def value(self, name: str, stream: str) -> float:
+        """The value of a gauge, which is no difference."""
+        return self._points()[name][stream]
 
     def _points(self) -> dict[str, dict[str, float]]:
         return {
@@ -232,6 +238,27 @@ def test_a_relay_is_traced_and_measured_as_a_sync(quick_folder: Path, collected:
     }
     rows = {name: each.committed for name, each in report.streams.items()}
     assert rows == {"users": 9, "orders": 4} == collected.metric("airbyte_proto.rows")
+    sent = collected.metric("airbyte_proto.push.bytes")
+    assert sent.keys() == {"users", "orders"} and sent["users"] > sent["orders"] > 0
+    assert collected.value("airbyte_proto.push.lag", "users") == 0
+
+
+def test_a_delivery_is_measured_while_it_goes_on(
+    quick_folder: Path, collected: Collected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "_WAIT_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(delivery_metrics, "_INTERVAL_SECONDS", 0.0)
+    table = PushedTable(quick_folder)
+    table.fill([person(number) for number in range(8)])
+    table.config |= {"fails": "transient_error", "once": str(quick_folder / "once"), "echo": "never"}
+    report = table.contacts()
+    assert (report.status, report.unknown, len(table.received())) == ("failed", 8, 16)
+    assert collected.metric("airbyte_proto.push.retries") == {"contacts": 1}
+    assert collected.metric("airbyte_proto.push.bytes") == {"contacts": report.bytes}
+    assert collected.value("airbyte_proto.push.lag", "contacts") > 0
+    table.config = {}
+    assert table.contacts().acknowledged == 8
+    assert collected.value("airbyte_proto.push.lag", "contacts") == 0
 
 
 def test_a_retry_is_counted_for_each_stream(collected: Collected) -> None:
