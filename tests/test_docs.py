@@ -25,9 +25,11 @@ from dagster_dg_cli.cli import create_dg_cli
 import dagster_airbyte_proto
 import dagster_airbyte_proto.cli.main  # it is what gathers the commands
 from dagster_airbyte_proto import Connection, ConnectorComponent, build_connection_jobs
+from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.testing.fake_source import command
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 from docs import check_links, terminal
 
 ROOT = Path(__file__).parent.parent
@@ -209,6 +211,29 @@ def test_the_picture_of_a_terminal_shows_commands_that_are_taken() -> None:
         _accepts(program, shlex.split(shown_command)[1:])
 
 
+def test_the_picture_of_a_terminal_has_the_forms_of_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands that need no JVM, on a fake source with as many records: each line is in the picture. `query` and
+    the progress, which only a terminal gets, have the test by night."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", f"{terminal.WIDTH}")
+    streams = {name: {"records": rows} for name, rows in (("products", 100), ("users", 1000), ("purchases", 1000))}
+    source = {"protocol": "airbyte", "launch": {"kind": "local", "command": command()}}
+    (tmp_path / "shop.yaml").write_text(
+        yaml.safe_dump({"connector": source, "config": {"scenario": {"streams": streams}}})
+    )
+    (tmp_path / "airbyte-proto.yaml").write_text(yaml.safe_dump({"catalog": {"format": FOLDER_FORMAT}}))
+    shown = _lines_in_terminal(terminal.PICTURE)
+    for words in (terminal.BEFORE, *(each for each in terminal.COMMANDS if " query " not in each)):
+        capsys.readouterr()
+        assert main(shlex.split(words)[1:]) == 0
+        printed = capsys.readouterr().out.replace(" shop.", " lake.shop.")  # Folder tables are in no catalog.
+        lines = [_without_varying(line) for line in printed.splitlines()]
+        if words != terminal.BEFORE:
+            assert lines and [line for line in lines if line not in shown] == [], "make pictures"
+
+
 @pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.connectors
@@ -234,11 +259,15 @@ def _lines_in_terminal(picture: Path) -> list[str]:
         lines.setdefault(float(y), []).append((float(x), html.unescape(text)))
     found = []
     for _, pieces in sorted(lines.items()):
-        line = " ".join(" ".join(text for _, text in sorted(pieces)).split())
-        for varying, mask in _VARYING:
-            line = re.sub(varying, mask, line)
-        found.append(line)
+        found.append(_without_varying(" ".join(text for _, text in sorted(pieces))))
     return found
+
+
+def _without_varying(line: str) -> str:
+    line = " ".join(line.split())
+    for varying, mask in _VARYING:
+        line = re.sub(varying, mask, line)
+    return line
 
 
 def test_the_screen_of_a_terminal_is_what_was_printed_last() -> None:
