@@ -103,7 +103,8 @@ def _with_absolute_paths(context: dg.ResolutionContext, model: PartitionDiscover
     named = ("files", "namespaces_of", "streams_of")
     given = {name: getattr(model, name) for name in named if getattr(model, name) is not None}
     if len(given) != 1:
-        raise ConfigError("loading a ConnectorComponent", f"partition_discovery has {len(given)} of {', '.join(named)}")
+        found = f"partition_discovery has {len(given)} of {', '.join(named)}"
+        raise ConfigError("loading a ConnectorComponent", found, remedy="Name exactly one of them.")
     return model.model_copy(update={name: str((_folder(context) / path).resolve()) for name, path in given.items()})
 
 
@@ -205,7 +206,8 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             )
         if unfit := [name for name in self._unfit if getattr(self, name)]:
             kind = "synced" if self.connected.push is None else "pushed"
-            raise ConfigError("loading a ConnectorComponent", f"{', '.join(unfit)}: not for streams that are {kind}")
+            found = f"{', '.join(unfit)}: not for streams that are {kind}"
+            raise ConfigError("loading a ConnectorComponent", found, remedy="Leave that out of the attributes.")
 
     @property
     def connected(self) -> Connection:

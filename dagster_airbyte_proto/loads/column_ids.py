@@ -74,7 +74,8 @@ def columns_of(schema: pa.Schema) -> IcebergSchema:
     """
     names = [name.casefold() for name in schema.names]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise TableError("preparing a table", f"columns differ only by case, which tables do not distinguish: {twice}")
+        found = f"columns differ only by case, which tables do not distinguish: {twice}"
+        raise TableError("preparing a table", found, remedy="Rename one of them by `rename_columns`.")
     return _struct(list(schema), itertools.count(1))
 
 
@@ -91,7 +92,8 @@ def with_text_column(columns: IcebergSchema, name: str | None) -> IcebergSchema:
     if name is None:
         return columns
     if any(field["name"].casefold() == name.casefold() for field in columns["fields"]):
-        raise TableError("preparing a table", f"column {name} is the table's own, and the stream has one of that name")
+        found = f"column {name} is the table's own, and the stream has one of that name"
+        raise TableError("preparing a table", found, remedy="Rename it by `rename_columns`.")
     added = {"id": _last_id(columns) + 1, "name": name, "required": False, "type": "string"}
     return {**columns, "fields": [*columns["fields"], added]}
 

@@ -198,7 +198,7 @@ class _Parser:
         known = list(self._fields)
         more = ", …" if len(known) > _SHOWN_COLUMNS else ""
         return ConfigError(
-            "plan the filter",
+            "planning the filter",
             f"at character {token.at + 1} of {self._text!r}: {problem}",
             remedy=f"The columns: {', '.join(known[:_SHOWN_COLUMNS])}{more}.",
             stream=str(self._stream),

@@ -85,7 +85,10 @@ def table_columns(planned: PlannedStream) -> Columns:
         if kind.depth or kind.kind is ValueKind.STRUCT:
             what = "an array" if kind.depth else "an object"
             raise ConfigError(
-                "plan the keys", f"{'.'.join(path)} is {what}, which cannot be a key", stream=str(planned.id)
+                "planning the keys",
+                f"{'.'.join(path)} is {what}, which cannot be a key",
+                remedy="Set another `primary_key`; of an object it may be a field: [[address, id]].",
+                stream=str(planned.id),
             )
     shaped_columns = apply_shaping(Columns((*top, *nested), keys, planned.cursor, is_schemaless=is_schemaless), planned)
     made = _with_sdc(shaped_columns) if planned.sdc_columns else shaped_columns

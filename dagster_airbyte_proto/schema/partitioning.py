@@ -103,4 +103,4 @@ def named_column(option: tuple[str, str], written: str, fields: Mapping[str, Col
 
 def option_error(option: str, text: str, found: str, remedy: str, stream: StreamId) -> ConfigError:
     """Returns the error for a mistake in an option's text."""
-    return ConfigError(f"plan {option}: {text}", found, remedy=remedy, stream=str(stream))
+    return ConfigError(f"planning {option}: {text}", found, remedy=remedy, stream=str(stream))

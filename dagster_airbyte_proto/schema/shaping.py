@@ -32,7 +32,7 @@ from dagster_airbyte_proto.schema.names import RESERVED_COLUMNS, case_folded, co
 from dagster_airbyte_proto.schema.ordering import check_clustering, parsed_ordering
 from dagster_airbyte_proto.schema.partitioning import partition_fields
 
-PLAN_COLUMNS = "plan the columns"
+PLAN_COLUMNS = "planning the columns"
 _EMITTED = Column(EXTRACTED_AT, (EXTRACTED_AT,), ValueType(ValueKind.TIMESTAMP))
 _HASHED = ValueType(ValueKind.STRING)
 _RESERVED = frozenset(map(case_folded, RESERVED_COLUMNS))

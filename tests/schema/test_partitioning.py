@@ -90,7 +90,7 @@ def test_columns_are_named_as_the_source_names_them_and_partitioned_as_the_table
 def test_a_partitioning_that_is_impossible_is_refused_with_a_remedy(text: str, found: str) -> None:
     with pytest.raises(ConfigError) as refused:
         _columns(text)
-    assert refused.value.doing == f"plan partition_by: {text}"
+    assert refused.value.doing == f"planning partition_by: {text}"
     assert found in str(refused.value)
 
 

@@ -118,7 +118,8 @@ def _specs(connection: Connection, translator: PushTranslator, deps: UpstreamAss
     """The spec of each stream. Raises ConfigError for a connection without a push, for a key that is made twice or is
     invalid, and for upstream assets of a stream that it has not."""
     if connection.push is None:
-        raise ConfigError(asset_error_context(connection), "it has no `push`")
+        remedy = "Use build_connector_assets, or connector_assets, for a sync or a relay."
+        raise ConfigError(asset_error_context(connection), "it has no `push`", remedy=remedy)
     if unknown := deps.keys() - connection.push.keys():
         raise ConfigError(
             asset_error_context(connection),

@@ -65,7 +65,8 @@ class LocalLauncher:
     def _working_folder(self) -> Path:
         folder = self._options.working_folder or Path.cwd()
         if not folder.is_dir():
-            raise ConfigError("starting the connector", f"its working folder {folder} is no folder")
+            remedy = "Make it, or correct `working_folder` in the connection's launch."
+            raise ConfigError("starting the connector", f"its working folder {folder} is no folder", remedy=remedy)
         return folder
 
 
@@ -123,7 +124,8 @@ def _first_report(report: int, program: str) -> bytes:
     if verb == b"started":
         return answer
     if verb == b"failed":
-        raise ConfigError("starting the connector", f"{program} does not start: {_start_failure(int(number))}")
+        found = f"{program} does not start: {_start_failure(int(number))}"
+        raise ConfigError("starting the connector", found, remedy="Repair it, or correct the connection's launch.")
     raise ConnectorError("starting the connector", f"its guardian did not start ({sys.executable})", retryable=True)
 
 

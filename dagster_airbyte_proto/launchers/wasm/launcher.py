@@ -47,6 +47,7 @@ _START_SECONDS = 30.0
 _OF_KERNEL = (Path("/proc"), Path("/sys"), Path("/dev"))
 """Folders of no files. By `/proc` a component writes to the memory of the process that holds it, and is out."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - files, in memory
+_PLACES = "A source belongs under `connector`, a destination beside `push` or under `to`, a transform in `transforms`."
 _CONFIG = msgspec.json.Decoder(dict[str, object])
 
 
@@ -195,7 +196,8 @@ class WasmLauncher:
                     remedy="Leave it out of permissions: fs: allowed_preopens.",
                 )
             if not where.is_dir():
-                raise ConfigError(doing, f"its folder {folder} does not exist here")
+                remedy = "Make it, or leave it out of permissions: fs: allowed_preopens."
+                raise ConfigError(doing, f"its folder {folder} does not exist here", remedy=remedy)
         # It writes to the outer one, and could put a link to anywhere in the place of the inner one.
         for one, other in permutations(found, 2):
             if any(inner.is_relative_to(outer) for inner in one for outer in other):
@@ -226,13 +228,16 @@ def _check_role(component: CachedComponent, manifest: ConnectorManifest, verb: V
     doing = f"starting the component {name}"
     if manifest.declared_roles and component.role not in manifest.declared_roles:
         named = ", ".join(manifest.declared_roles)
-        raise ConfigError(doing, f"it is a {component.role}, and its manifest says {named}")
+        remedy = "Build it again with a manifest that names its role."
+        raise ConfigError(doing, f"it is a {component.role}, and its manifest says {named}", remedy=remedy)
     if verb in _SOURCE_VERBS and component.role != "source":
-        raise ConfigError(doing, f"it is a {component.role}, and no source: it has no streams to read")
+        found = f"it is a {component.role}, and no source: it has no streams to read"
+        raise ConfigError(doing, found, remedy=_PLACES)
     if verb is Verb.TRANSFORM and component.role != "transform":
-        raise ConfigError(doing, f"it is a {component.role}, and no transform")
+        raise ConfigError(doing, f"it is a {component.role}, and no transform", remedy=_PLACES)
     if verb is Verb.WRITE and component.role != "destination":
-        raise ConfigError(doing, f"it is a {component.role}, and no destination: it takes no rows")
+        found = f"it is a {component.role}, and no destination: it takes no rows"
+        raise ConfigError(doing, found, remedy=_PLACES)
 
 
 def _wasmtime_folder() -> str:

@@ -93,15 +93,15 @@ class OpenFile:
         self._waiting, self.waiting_bytes = [], 0
         if self._order:
             table, self.sorted_positions = sort_rows(table, self._order)
-        with raising_staging_error("write a staged file", self.uri, size_bytes=size_bytes):
+        with raising_staging_error("writing a staged file", self.uri, size_bytes=size_bytes):
             self._open_writer(table).write_table(table, row_group_size=table.num_rows)
 
     def close(self) -> StagedFile:
         """Completes the file and makes it durable."""
         self.write_waiting()
         if self._writer is None or self._sink is None:
-            raise InternalError("close a staged file", "it has no rows")
-        with raising_staging_error("close a staged file", self.uri, size_bytes=self.size_bytes):
+            raise InternalError("closing a staged file", "it has no rows")
+        with raising_staging_error("closing a staged file", self.uri, size_bytes=self.size_bytes):
             self._writer.close()
             size_bytes = self.size_bytes
             self._sink.close()
@@ -155,7 +155,7 @@ def _align(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
         # Tables may spell a name in another case.
         spelled = {case_folded(name): name for name in schema.names if name not in indexes}
         if lacking := [name for name in unknown if case_folded(name) not in spelled]:
-            raise InternalError("write a staged file", f"the table lacks the columns {', '.join(sorted(lacking))}")
+            raise InternalError("writing a staged file", f"the table lacks the columns {', '.join(sorted(lacking))}")
         indexes |= {spelled[case_folded(name)]: indexes[name] for name in unknown}
     arrays = [
         _cast_to(batch.column(indexes[field.name]), field.type)

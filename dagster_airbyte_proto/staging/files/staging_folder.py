@@ -29,7 +29,7 @@ class StagingFolder(NamedTuple):
         try:
             filesystem, path = storage.at(uri)
         except (OSError, pa.ArrowInvalid) as error:
-            raise StagingError("find the staging folder", f"{uri}: {error}") from error
+            raise StagingError("finding the staging folder", f"{uri}: {error}") from error
         return cls(filesystem, path, uri)
 
     def file(self, name: str) -> tuple[str, str]:

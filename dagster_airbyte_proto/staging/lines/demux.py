@@ -111,7 +111,7 @@ class Demux:
         head = b"".join(piece[:_HEAD_BYTES] for piece in self._pieces[:64])[:_HEAD_BYTES]
         match = self._record_wire.head.match(head)
         return ProtocolViolation(
-            "read the connector's output",
+            "reading the connector's output",
             f"a line of more than {self._max_line_bytes} bytes ({self._held_bytes} so far, and no end)",
             remedy="Raise the limit on a line's length if records of that size are meant.",
             stream=match["stream"].strip(b'"').decode(errors="replace") if match else None,

@@ -62,7 +62,8 @@ def check_enrichment(enrichment: RowEnrichment) -> None:
     connection, rate = enrichment.connection, enrichment.rows_per_second
     doing = f"enriching rows by connection {connection.name}"
     if connection.connector.protocol != "syncmaven":
-        raise ConfigError(doing, f"it speaks {connection.connector.protocol}, and only Syncmaven has enrichments")
+        found = f"it speaks {connection.connector.protocol}, and only Syncmaven has enrichments"
+        raise ConfigError(doing, found, remedy="Name a connection to a Syncmaven enrichment.")
     fields = type(connection).model_fields
     if stray := [name for name in fields.keys() - _OF_FRAMES if getattr(connection, name) != fields[name].default]:
         raise ConfigError(

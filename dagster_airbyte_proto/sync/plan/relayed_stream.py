@@ -28,7 +28,8 @@ def relayed_stream(connection: Connection, planned: PlannedStream, options: Stre
     """Returns the stream as a relay stages it. Raises ConfigError for what only a table can do."""
     doing, stream = f"planning the sync of connection {connection.name}", str(planned.id)
     if stray := [name for name in _OF_TABLES if getattr(options, name) != getattr(_DEFAULTS, name)]:
-        raise ConfigError(doing, f"{', '.join(stray)}: only for tables, and this one has a destination", stream=stream)
+        found = f"{', '.join(stray)}: only for tables, and this one has a destination"
+        raise ConfigError(doing, found, remedy="Leave that out of the stream's options.", stream=stream)
     if options.write is WriteMode.SOFT_DELETE:
         remedy = "Use write: append_dedup. What happens to a deleted row is up to the destination."
         raise ConfigError(doing, "write: soft_delete is only for tables", remedy=remedy, stream=stream)
