@@ -1,8 +1,7 @@
 """Plans the push of one stream: has Spark find the rows to send, holds them against the guards, and seals the plan."""
 
 import secrets
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -11,7 +10,6 @@ import pyarrow.compute as pc
 from dagster_airbyte_proto.checkpoints.kept_values import Asset
 from dagster_airbyte_proto.checkpoints.transform_states import stored_transform_states
 from dagster_airbyte_proto.connection import PushOptions
-from dagster_airbyte_proto.encoding.sendable import python_rows
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.loads.plan_query import (
@@ -45,8 +43,7 @@ from dagster_airbyte_proto.sync.push.plan.plan_digests import (
     selection_of,
     with_connectors,
 )
-from dagster_airbyte_proto.sync.push.plan.plan_files import column_of
-from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
+from dagster_airbyte_proto.sync.push.plan.plan_files import column_of, plan_files
 from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
 from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command
 from dagster_airbyte_proto.transforms.transform_choice import described_connectors
@@ -253,28 +250,6 @@ def drop_plan(context: PushContext, plan: SealedPlan, *, successor: SealedPlan |
     remove_orphan_files(plan.folder, (), context.engine.tables.storage)
     if successor is None or not successor.columns:  # Else the tag is the successor's by now.
         release_files(context, plan)
-
-
-def samples_of(plan: SealedPlan, storage: Storage, count: int) -> dict[str, list[Mapping[str, Any]]]:
-    """Returns the first rows of each kind of a plan, for people."""
-    counts = {"added": plan.counts.added, "changed": plan.counts.changed or 0, "removed": plan.counts.removed or 0}
-    found: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in counts}
-    for batch in plan_batches(plan, storage, 0, plan.rows):
-        for kind, rows in _by_kind(batch).items():
-            shown = rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
-            found[kind] += python_rows(shown.slice(0, count - len(found[kind])))
-        if all(len(found[kind]) >= min(count, rows) for kind, rows in counts.items()):
-            break
-    return {kind: rows for kind, rows in found.items() if rows}
-
-
-def _by_kind(batch: PlanBatch) -> Mapping[str, pa.RecordBatch]:
-    if batch.is_removal:
-        return {"removed": batch.rows}
-    if CHANGE not in batch.rows.schema.names:
-        return {"added": batch.rows}  # Rows of the table's own files.
-    changes = batch.rows.column(CHANGE)
-    return {kind.value: batch.rows.filter(pc.equal(changes, kind.value)) for kind in RowChange}
 
 
 def _plans_folder(context: PushContext, stream: StreamId, origin: PushOrigin) -> str:

@@ -37,7 +37,8 @@ from dagster_airbyte_proto.sync.push.attempts import (
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
 from dagster_airbyte_proto.sync.push.delivered_table import FOLDING, fold, remember_sent, stored_position
 from dagster_airbyte_proto.sync.push.plan.field_origins import field_origins
-from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin, samples_of
+from dagster_airbyte_proto.sync.push.plan.plan_samples import samples_of
+from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.sync.push.report import PushedField, PushedStreamReport, status_of
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
