@@ -14,7 +14,6 @@ from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.loads.plan_query import (
     CHANGE,
-    LEFT_OUT,
     OWN_COLUMNS,
     PlannedRows,
     PlanQuery,
@@ -22,7 +21,7 @@ from dagster_airbyte_proto.loads.plan_query import (
 )
 from dagster_airbyte_proto.loads.program_identity import connector_program
 from dagster_airbyte_proto.loads.push import (
-    PlanFile,
+    PlannedCounts,
     PushPosition,
     SealedPlan,
     TableSnapshot,
@@ -44,6 +43,7 @@ from dagster_airbyte_proto.sync.push.plan.plan_digests import (
     with_connectors,
 )
 from dagster_airbyte_proto.sync.push.plan.plan_files import column_of, plan_files
+from dagster_airbyte_proto.sync.push.plan.removal_guard import check_removals
 from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
 from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command
 from dagster_airbyte_proto.transforms.transform_choice import described_connectors
@@ -159,7 +159,7 @@ def make_plan(
             field_order=tuple(field.name for field in query.fields),
             connectors=origin.connectors,
         )
-        _check_removals(options, plan, planned, storage)
+        check_removals(options, plan, planned, storage)
     except BaseException:
         remove_orphan_files(folder, (), storage)
         raise
@@ -302,29 +302,3 @@ def _with_ends(
         snapshot_before=None if position is None else _compared_snapshot(options, query, position),
         keeps_snapshot=options.changes_by is ChangesBy.SNAPSHOTS,
     )
-
-
-def _check_removals(options: PushOptions, plan: SealedPlan, planned: PlannedRows, storage: Storage) -> None:
-    removed = plan.counts.removed or 0
-    is_guarded = options.mode is PushMode.OVERWRITE and options.max_removed.share != 1.0
-    if is_guarded and not any(plan.columns or _has_rows_to_send(file, storage) for file in plan.files):
-        found = "transforms leave all its rows out" if planned.rows else "it has no rows"
-        raise TableError(
-            f"planning the rows of {options.table or 'a query'}",
-            f"{found}, and its push would empty the destination",
-            remedy="Nothing was sent. If it is to be emptied, set `max_removed: 100 %` for this stream.",
-            stream=str(plan.stream),
-        )
-    if removed and not options.max_removed.allows(removed, planned.delivered):
-        raise TableError(
-            f"planning the rows of {options.table or 'a query'}",
-            f"{removed:,} of the {planned.delivered:,} rows that the destination has are gone, more than max_removed"
-            f" ({options.max_removed}) allows",
-            remedy="Nothing was sent. If they are to be removed, raise max_removed for this stream.",
-            stream=str(plan.stream),
-        )
-
-
-def _has_rows_to_send(file: PlanFile, storage: Storage) -> bool:
-    left_out = column_of(file, storage, LEFT_OUT)
-    return left_out is None or left_out.null_count > 0
