@@ -77,8 +77,9 @@ class PushOptions(StrictModel):
     column, a constant or an expression; without it the destination gets all columns of a query, and those of a table
     that no sync added. `options` are those of the destination's stream, where its protocol has such. `nulls` says
     whether a row has its nulls; by default it has, but for Syncmaven, where most types of rows allow none. `changes`
-    says how it is found out which rows are new. A push of one partition sends the rows whose column `partition` has its
-    key. `max_removed` is of the rows that the destination has, `max_rejected` of those that are sent.
+    says how it is found out which rows are new, and `removals` in which form a mirror removes those that are gone. A
+    push of one partition sends the rows whose column `partition` has its key. `max_removed` is of the rows that the
+    destination has, `max_rejected` of those that are sent.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -93,6 +94,7 @@ class PushOptions(StrictModel):
     map: Mapped | None = None
     options: Annotated[dict[str, Any], Field(default_factory=dict)]
     nulls: Literal["send", "omit"] | None = None
+    removals: Literal["deleted_at", "version"] = "deleted_at"
     max_removed: _Limit = RowLimit(share=0.1)
     max_rejected: _Limit = RowLimit(share=0.01)
 
@@ -104,6 +106,10 @@ class PushOptions(StrictModel):
         if self.mode is PushMode.OVERWRITE:
             return ChangesBy.ALL
         return ChangesBy.CURSOR if self.cursor and not self.key else ChangesBy.DIFF
+
+    @property
+    def removes_by_version(self) -> bool:
+        return self.removals == "version"
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -123,6 +129,8 @@ class PushOptions(StrictModel):
             raise ValueError("changes: snapshots needs `from`, a table: a query has no snapshots")
         if self.mode is PushMode.MIRROR and self.changes_by not in BY_KEY:
             raise ValueError("mode mirror has to find removed rows: it needs changes: diff or snapshots")
+        if self.removes_by_version and self.mode is not PushMode.MIRROR:
+            raise ValueError(f"removals: version is for mode mirror: mode {self.mode} removes no rows that are gone")
         if not self.key and (self.changes_by in BY_KEY or self.mode not in (PushMode.APPEND, PushMode.OVERWRITE)):
             raise ValueError(f"mode {self.mode} with changes: {self.changes_by} needs a `key`")
         return self

@@ -73,8 +73,8 @@ class SealedPlan(msgspec.Struct, frozen=True):
     `transform_states` are those of the stream's transforms after all rows of the plan. With `columns` the files are the
     table's own, in its `snapshot`. The rows of a plan that `resends` are the rejected records that the store keeps in
     the name of the plan. `field_order` are the fields of the mapping in the order in which the rows have them, and
-    `connectors` is a digest of the connectors of the transforms; both are empty in plans of earlier releases. Each
-    attempt to deliver a replacement is a generation of its own for the destination, from `first_generation` on.
+    `connectors` is a digest of the connectors of the transforms; both are empty in plans of earlier releases. `version`
+    is that of the rows, of a stream that removes rows by versions; 0 for others.
     """
 
     plan_id: str
@@ -104,7 +104,18 @@ class SealedPlan(msgspec.Struct, frozen=True):
     destination: str = ""
     field_order: tuple[str, ...] = ()
     connectors: str = ""
-    first_generation: int = 0
+    version: int = 0
+
+    @property
+    def activates(self) -> bool:
+        """True if its rows are all that there are, and a version that is activated at their end: that removes those
+        that are gone."""
+        return bool(self.version and self.counts.removed)
+
+    @property
+    def counts_at_end(self) -> bool:
+        """True if none of its rows counts as delivered before all do: the destination may not show them before."""
+        return self.mode is PushMode.OVERWRITE or self.activates
 
     @property
     def rows(self) -> int:
@@ -175,8 +186,8 @@ class PushPosition(msgspec.Struct, frozen=True):
     """The state of a pushed stream: up to here the memory of the push, a table, has what was acknowledged.
 
     `cursor` is the value, and `snapshot` the snapshot of the table, up to which all rows were acknowledged: those of
-    the plan once it is at its end. `basis` (`push_basis`), `cursor_of` and `destination` are the plan's. Of a mirror
-    whose state was reset, `resent` are the partitions that were pushed since: the others are to be sent again.
+    the plan once it is at its end. `basis` (`push_basis`), `cursor_of`, `destination` and `version` are the plan's. Of
+    a mirror whose state was reset, `resent` are the partitions that were pushed since: the others are to be sent again.
     """
 
     plan_id: str
@@ -188,6 +199,7 @@ class PushPosition(msgspec.Struct, frozen=True):
     cursor_of: str = ""
     resent: tuple[str, ...] | None = None
     destination: str = ""
+    version: int = 0
 
     @classmethod
     def of(cls, state_value: object) -> "PushPosition | None":

@@ -60,7 +60,8 @@ class PushedStream(NamedTuple):
     removed rows; it is part of the `json_schema` if there may be any. `has_object` is True if the destination's catalog
     has an object of the stream's name. `options` are those of the user for this stream. With `starts_over` nothing
     counts as delivered: the destination is to forget what it remembers. `columns` are those of its batches, for a
-    destination that takes such. `cursor` is the field by which new rows are found.
+    destination that takes such. `cursor` is the field by which new rows are found. `version` is that of the rows, where
+    versions remove those that are gone; the process that `activates` it gets no rows.
     """
 
     id: StreamId
@@ -73,6 +74,8 @@ class PushedStream(NamedTuple):
     starts_over: bool = False
     columns: tuple[StreamColumn, ...] = ()
     cursor: str | None = None
+    version: int = 0
+    activates: bool = False
 
     @property
     def declared_cursor(self) -> tuple[str, ...]:
@@ -170,6 +173,9 @@ class DestinationProtocol(Conversation, Protocol):
 
     takes_batches: bool
     """True if a destination takes Arrow batches in the place of record lines."""
+
+    has_versions: bool
+    """True if rows may have a version, and one that is activated removes the rows of those before."""
 
     def operations(self, message: bytes) -> tuple[DestinationOperation, ...]:
         """Parses the JSON of a destination's catalog. An operation that lacks what it needs is left out."""

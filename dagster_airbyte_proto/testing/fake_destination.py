@@ -7,6 +7,7 @@ A state of Airbyte's has to say how many records came since the one before. The 
 - `path`: the file. `echo`: `each` state at once, `end`: the last one at the end, `never`.
 - `form`: `envelope`, `bare`, `twice`, `stranger` or `global`, as destinations of Airbyte send states back.
 - `dies_after`, `hangs_after`, `closes_after`: so many records; once only where `once` names a file that it then makes.
+- `dies_at_version`: it dies when a version is to be activated, `before` or `after` that is done; once only with `once`.
 - `lags`: it takes so many seconds for each record.
 - `miscounts`: the `destinationStats` of each state say that so many records were read.
 - `loses`: it neither writes nor counts records whose field `bad` is true, and counts all others.
@@ -102,7 +103,12 @@ class _Destination:
                     self._flush(self._states)
                     self._states = []
             elif kind in ("ACTIVATE_VERSION", "TRACE", "SCHEMA"):
-                self._wait({"message": message}, message)
+                dies = kind == "ACTIVATE_VERSION" and "dies_at_version" in self._config and self._has_turn()
+                if not dies or self._config["dies_at_version"] == "after":
+                    self._wait({"message": message}, message)
+                if dies:
+                    self._flush([])
+                    os._exit(7)
         self._flush(self._states[-1:] if self._config.get("echo") == "end" else [])
         fails = self._config.get("fails") and self._config.get("fails_stream") in (None, self._stream)
         if fails and self._has_turn():

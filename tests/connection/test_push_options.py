@@ -51,6 +51,7 @@ def test_the_defaults(tmp_path: Path) -> None:
         ({"sql": "SELECT 1", "key": ["id"], "changes": "snapshots"}, {}, "a query has no snapshots"),
         ({**_PUSH, "mode": "mirror", "changes": "all"}, {}, "it needs changes: diff"),
         ({**_PUSH, "mode": "overwrite", "changes": "diff"}, {}, "leave `changes` out"),
+        ({**_PUSH, "removals": "version"}, {}, "removals: version is for mode mirror"),
         ({**_PUSH, "max_removed": "many"}, {}, 'a share such as "10 %"'),
         ({**_PUSH, "max_removed": "200 %"}, {}, 'a share such as "10 %"'),
         ({**_PUSH, "options": {"a": 1}}, {}, "options"),

@@ -60,6 +60,7 @@ class RapidbyteDestination(RapidbyteSource):
     omits_nulls: bool = False
     proves_by_result: bool = False
     takes_batches: bool = True
+    has_versions: bool = False
 
     def __init__(self, overrides: Overrides = Overrides()) -> None:  # noqa: B008  # frozen
         super().__init__(SourceHints(overrides))

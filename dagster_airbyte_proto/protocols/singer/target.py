@@ -4,7 +4,7 @@
    is no word on a state of ours: some print `{}` before they had a state, or log in JSON.
 2. `key_properties` make a target replace rows of the same key. A stream without them is appended to.
 3. A removed row is its key with `_sdc_deleted_at`. A replacement is a new version, activated at its end: not every
-   target heeds that.
+   target heeds that. Where versions remove rows, each record has one: the SDK keeps rows without.
 4. BATCH names files of bare records. No target says whether it takes them, and one on a RecordSink of Meltano's SDK
    drops them and prints the state: so the user asks for it.
 5. Targets have no discover and no check. The check is a run without input, which opens what the target writes to.
@@ -50,6 +50,7 @@ class SingerTarget:
     omits_nulls: bool = False
     proves_by_result: bool = False
     takes_batches: bool = False
+    has_versions: bool = True
     keeps_scopes: bool = False
 
     def spec(self) -> tuple[Invocation, ...]:
@@ -118,7 +119,8 @@ class SingerTarget:
         )
 
     def record_frame(self, stream: PushedStream, emitted_at_milliseconds: int) -> tuple[str, str]:
-        version = f',"version":{stream.generation_id}' if stream.mode is PushMode.OVERWRITE else ""
+        number = _version(stream)
+        version = "" if number is None else f',"version":{number}'
         extracted = f'"time_extracted":"{_rfc3339(emitted_at_milliseconds)}"{version}'
         return f'{{"type":"RECORD","stream":{json.dumps(stream.id.name)},{extracted},"record":', "}"
 
@@ -135,9 +137,9 @@ class SingerTarget:
         return _line({"type": "STATE", "value": {_BOOKMARKS: {stream.id.name: bookmark}}})
 
     def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int, *, is_end: bool) -> bytes:  # noqa: ARG002
-        if not is_end or stream.mode is not PushMode.OVERWRITE:
+        if not is_end or not (stream.activates or stream.mode is PushMode.OVERWRITE):
             return b""
-        return _line({"type": "ACTIVATE_VERSION", "stream": stream.id.name, "version": stream.generation_id})
+        return _line({"type": "ACTIVATE_VERSION", "stream": stream.id.name, "version": _version(stream)})
 
     def reply(self, line: bytes) -> Echo | Event:
         try:
@@ -153,6 +155,11 @@ class SingerTarget:
         if isinstance(bookmarks, dict) and bookmarks:
             return Echo(_position(bookmarks))
         return Echo(None) if state and value.get("type") == "STATE" and "value" in value else PlainLine(line)
+
+
+def _version(stream: PushedStream) -> int | None:
+    """The version of the stream's rows; None if they have none."""
+    return stream.generation_id if stream.mode is PushMode.OVERWRITE else stream.version or None
 
 
 def _position(bookmarks: Mapping[str, Any]) -> SentPosition | None:

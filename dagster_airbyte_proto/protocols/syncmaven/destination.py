@@ -55,6 +55,7 @@ class SyncmavenDestination:
     omits_nulls: bool = True
     proves_by_result: bool = True
     takes_batches: bool = False
+    has_versions: bool = False
     keeps_scopes: bool = False
 
     def spec(self) -> tuple[Invocation, ...]:

@@ -127,11 +127,13 @@ def _now() -> int:
 
 
 def row_ranges(plan: SealedPlan, start: int, max_rows: int | None) -> Iterator[RowRange]:
-    """The ranges for one process each. Removals get one of their own: all before them has to be proved."""
+    """The ranges for one process each. Removals get one of their own: all before them has to be proved. Those that go
+    by a version are not divided: it is activated once."""
     step = max_rows or max(1, plan.rows)
-    for end in (plan.rows_to_write, plan.rows):
+    whole = plan.rows if plan.activates else step
+    for end, rows in ((plan.rows_to_write, step), (plan.rows, whole)):
         while start < end:
-            yield RowRange(start, min(start + step, end))
-            start = min(start + step, end)
+            yield RowRange(start, min(start + rows, end))
+            start = min(start + rows, end)
     if plan.rows == 0 and plan.mode is PushMode.OVERWRITE:
         yield RowRange(0, 0)

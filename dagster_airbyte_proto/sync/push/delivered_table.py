@@ -161,7 +161,7 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
     is_end = rows == plan.rows
     snapshot = plan.snapshot if is_end else plan.snapshot_before
     # A removal that was rejected is found again only by comparing all rows: its key is no change of the table any more.
-    if is_end and context.delivery.store.rejected_rows(plan, start=plan.rows_to_write, limit=1):
+    if is_end and _has_kept_removals(context, plan):
         snapshot = None
     position = PushPosition(
         plan.plan_id,
@@ -173,8 +173,13 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
         cursor_of=plan.cursor_of,
         resent=_resent(context, plan),
         destination=plan.destination,
+        version=plan.version,
     )
     return state_codec_named(PUSH).from_value(plan.stream, msgspec.to_builtins(position))
+
+
+def _has_kept_removals(context: PushContext, plan: SealedPlan) -> bool:
+    return bool(context.delivery.store.rejected_rows(plan, start=plan.rows_to_write, limit=1))
 
 
 def _resent(context: PushContext, plan: SealedPlan) -> tuple[str, ...] | None:
@@ -236,13 +241,19 @@ def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target
 
 def remember_sent(context: PushContext, delivery: Delivery, target: TableTarget | None) -> None:
     """Notes the rows of a mirror's plan that were sent and not acknowledged, before that plan is given up: they may be
-    at the destination, and are to be removed there should they be gone. Raises as `fold`."""
-    plan, end = delivery.plan, min(delivery.announced, delivery.plan.rows_to_write)
-    if target is None or plan.mode is not PushMode.MIRROR or end <= delivery.acknowledged:
+    at the destination, and are to be removed there should they be gone. Raises as `fold`.
+
+    Of a version that is not activated these are all that were sent, and of one that starts over all its rows: the
+    destination may show none of them.
+    """
+    plan, start = delivery.plan, 0 if delivery.plan.activates else delivery.acknowledged
+    is_whole = plan.activates and plan.starts_over
+    end = plan.rows_to_write if is_whole else min(delivery.announced, plan.rows_to_write)
+    if target is None or plan.mode is not PushMode.MIRROR or end <= start:
         return
     files = _FoldFiles(context, plan, target, replaces=False)
     try:
-        for batch in plan_batches(plan, target.storage, delivery.acknowledged, end):
+        for batch in plan_batches(plan, target.storage, start, end):
             files.leave(batch)
     except StagingError as error:  # A plan whose files are gone can still be given up.
         context.log.write("WARN", f"rows that may be at the destination are not known any more: {error.found}")
@@ -281,6 +292,8 @@ class _FoldFiles:
         create_folder(self._folder)
         self._target, self._stream, self._suffix = target, str(plan.stream), secrets.token_hex(4)
         self._partition, self._replaces, self._mode = plan.partition, replaces, plan.mode
+        # A version that is activated removes the rows that transforms left out.
+        self._keeps_dropped = not plan.activates or _has_kept_removals(context, plan)
         self._rows: OpenFile | None = None
         self._deletes: OpenFile | None = None
         self.rows = self.removed = 0
@@ -347,7 +360,8 @@ class _FoldFiles:
         reasons: list[str | None] = [None] * count
         texts: list[str | None] = [None] * count
         for place, refused in _refused_places(batch, rejected).items():
-            is_there = refused.reason == DROPPED and rows.column(CHANGE)[place].as_py() == RowChange.CHANGED
+            was_sent = rows.column(CHANGE)[place].as_py() == RowChange.CHANGED
+            is_there = refused.reason == DROPPED and was_sent and self._keeps_dropped
             reasons[place] = DROPPED_LATER if is_there else refused.reason
             texts[place] = readable_row(payload.slice(place, 1))
         reason = pa.array(reasons, pa.string())

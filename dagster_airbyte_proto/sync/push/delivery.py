@@ -221,7 +221,7 @@ class ProcessDelivery:
             )
 
     def _wait_for_rate(self, running: RunningConnector, rows: int, began_at: float) -> None:
-        rate = self._context.connection.rate
+        rate = None if self._stream.activates else self._context.connection.rate
         while rate is not None and (left := began_at + rows / rate.rows_per_second - time.monotonic()) > 0:
             self._check_cancelled()
             chunk = running.read(min(left, _WAIT_SECONDS))
@@ -272,8 +272,8 @@ class ProcessDelivery:
     def _note(self, *, force: bool = False) -> None:
         """Writes down the acknowledged position, with the rows that were refused before it."""
         proved = self._acks.rows
-        if self._plan.mode is PushMode.OVERWRITE and not self._has_ended_well:
-            return  # The rows are shown at the end, if at all.
+        if (self._plan.mode is PushMode.OVERWRITE or self._stream.activates) and not self._has_ended_well:
+            return  # The rows are shown, or gone, at the end if at all.
         if proved <= self.acknowledged or (not force and time.monotonic() - self._noted_at < _ACKNOWLEDGE_SECONDS):
             return
         self._name_rejected(proved)

@@ -32,6 +32,8 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
+from dagster_airbyte_proto.sync.push.attempts import MAX_ATTEMPTS
+from dagster_airbyte_proto.sync.push.content.row_versions import row_version
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table, stored_position
 from dagster_airbyte_proto.sync.push.plan.field_origins import cursor_field
 from dagster_airbyte_proto.sync.push.plan.partition import pushed_partition, query_of
@@ -43,7 +45,7 @@ from dagster_airbyte_proto.sync.push.plan.plan_digests import (
     with_connectors,
 )
 from dagster_airbyte_proto.sync.push.plan.plan_files import column_of, plan_files
-from dagster_airbyte_proto.sync.push.plan.removal_guard import check_removals
+from dagster_airbyte_proto.sync.push.plan.removal_guard import check_max_removed, check_removals
 from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
 from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command
 from dagster_airbyte_proto.transforms.transform_choice import described_connectors
@@ -128,13 +130,13 @@ def make_plan(
         at=_snapshot(context, options),
         delivered=origin.delivered.qualified if origin.delivered else None,
         sends_all=starts_over,
-        marks_known=starts_over and _may_leave_sent_rows_out(context, origin),
+        marks_known=starts_over and (options.removes_by_version or _may_leave_sent_rows_out(context, origin)),
     )
     if not starts_over and position is not None:
         query = query._replace(after=position.cursor)
         if options.changes_by is ChangesBy.SNAPSHOTS:
-            query = query._replace(since=_since(context, options, query, position))
-        _check_cursor(context.delivery.connection.name, options, query, position)
+            query = query._replace(since=_since(context, stream, options, query, position))
+        _check_cursor(options, query, position)
     plan_id = secrets.token_hex(8)
     storage = context.engine.tables.storage
     plans = _plans_folder(context, stream, origin)
@@ -143,10 +145,12 @@ def make_plan(
     try:
         own = None if origin.transforms else table_files(context, stream, options, query, origin.fields)
         planned = _planned(context, query, folder) if own is None else PlannedRows(sum(each.rows for each in own.files))
+        if options.removes_by_version and not query.sends_all:
+            query, planned = _with_whole_version(context, options, query, folder, planned)
         states: tuple[TransformState, ...] = ()
         # A plan that is only shown asks no connector anything.
         if origin.transforms is not None and not context.request.only_plans:
-            sends_all = starts_over or options.mode is PushMode.OVERWRITE
+            sends_all = query.sends_all or options.mode is PushMode.OVERWRITE
             before = () if sends_all else _transform_states(context, stream)
             states = origin.transforms.apply(f"{folder}/rows", storage, before)
         plan = _sealed(context, stream, options, query, written_plan(query, folder, planned, own, storage))
@@ -158,12 +162,43 @@ def make_plan(
             transform_states=states,
             field_order=tuple(field.name for field in query.fields),
             connectors=origin.connectors,
+            version=_version(context, options, plan, position),
         )
         check_removals(options, plan, planned, storage)
     except BaseException:
         remove_orphan_files(folder, (), storage)
         raise
     return plan
+
+
+def _with_whole_version(
+    context: PushContext, options: PushOptions, query: PlanQuery, folder: str, planned: PlannedRows
+) -> tuple[PlanQuery, PlannedRows]:
+    """Has all rows written in the place of the changes, if rows are gone that a new version is to remove.
+
+    Returns the query that stands, and its numbers.
+    """
+    storage = context.engine.tables.storage
+    removed = sum(file.rows for file in plan_files(f"{folder}/removed", storage))
+    if not removed:
+        return query, planned
+    check_max_removed(options, query.stream, removed, planned.delivered)
+    remove_orphan_files(folder, (), storage)
+    query = query._replace(since=None, sends_all=True, marks_known=True)
+    return query, _planned(context, query, folder)
+
+
+def _version(context: PushContext, options: PushOptions, plan: SealedPlan, position: PushPosition | None) -> int:
+    """The version of the rows; 0 where they have none."""
+    if not options.removes_by_version:
+        return 0
+    removed = plan.counts.removed or 0
+    if removed:
+        context.delivery.destination.note(
+            f"{plan.stream}: rows are gone ({removed:,}), so all that are there ({plan.rows_to_write:,}) go as a new"
+            " version, which is activated once the destination has them"
+        )
+    return row_version(position, context.delivery.sync_id * MAX_ATTEMPTS, is_new=removed > 0)
 
 
 def _may_leave_sent_rows_out(context: PushContext, origin: PushOrigin) -> bool:
@@ -190,14 +225,17 @@ def _snapshot(context: PushContext, options: PushOptions) -> TableSnapshot | Non
 
 
 def _since(
-    context: PushContext, options: PushOptions, query: PlanQuery, position: PushPosition
+    context: PushContext, stream: StreamId, options: PushOptions, query: PlanQuery, position: PushPosition
 ) -> TableSnapshot | None:
     """The snapshot after which changes are looked for; None where rows before it may have to be sent too."""
     if query.retries_rejected:
         return None
     found = _compared_snapshot(options, query, position)
+    reason = "no snapshot was pushed" if position.snapshot is None else "its mapping or mode was changed"
+    last = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
+    if found is not None and last is not None and last.plan.version != position.version:
+        found, reason = None, "a version of them was begun, and is not activated"
     if found is None:
-        reason = "no snapshot was pushed" if position.snapshot is None else "its mapping or mode was changed"
         context.log.write("NOTE", f"{query.stream}: all rows of {query.table} are compared: {reason}")
     return found
 
@@ -267,6 +305,16 @@ def _plans_folder(context: PushContext, stream: StreamId, origin: PushOrigin) ->
 def _sealed(
     context: PushContext, stream: StreamId, options: PushOptions, query: PlanQuery, written: WrittenPlan
 ) -> SealedPlan:
+    storage = context.engine.tables.storage
+    files = own.files if own is not None else plan_files(f"{folder}/rows", storage)
+    removal_files = plan_files(f"{folder}/removed", storage)
+    changes = [column_of(file, storage, CHANGE) for file in files] if own is None else []
+    changed = sum(int(pc.sum(pc.equal(each, RowChange.CHANGED.value)).as_py() or 0) for each in changes)
+    # Else all rows count as new.
+    changed = changed if options.removes_by_version or not query.sends_all else 0
+    written = sum(file.rows for file in files)
+    removed = sum(file.rows for file in removal_files)
+    _check_all_found(query, folder, planned, written + removed)
     return SealedPlan(
         plan_id=written.folder.rpartition("/")[2],
         connection=context.delivery.connection.name,

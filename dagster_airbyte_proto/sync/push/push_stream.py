@@ -34,6 +34,7 @@ from dagster_airbyte_proto.sync.push.attempts import (
     generations,
     row_ranges,
 )
+from dagster_airbyte_proto.sync.push.content.row_versions import reason_to_keep_removed
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
 from dagster_airbyte_proto.sync.push.delivered_table import FOLDING, fold, remember_sent, stored_position
 from dagster_airbyte_proto.sync.push.plan.field_origins import field_origins
@@ -157,7 +158,7 @@ def _fold_earlier(context: PushContext, delivery: Delivery, origin: PushOrigin) 
     """Folds what an earlier run had acknowledged."""
     plan = delivery.plan
     folded = _folded_rows(plan, stored_position(context, plan.stream))
-    if (plan.mode is not PushMode.OVERWRITE or delivery.is_complete) and delivery.acknowledged > folded:
+    if (delivery.is_complete or not plan.counts_at_end) and delivery.acknowledged > folded:
         _fold(context, delivery, folded, origin)
         if delivery.is_complete and plan.keeps_snapshot:
             _keep_snapshot(context, plan)
@@ -231,7 +232,7 @@ def _fold_or_error(
 ) -> ProtoError | None:
     """Folds what is acknowledged. Returns the error where it could not: the plan is needed until a later push can."""
     try:
-        if delivery.plan.mode is not PushMode.OVERWRITE or delivery.is_complete:
+        if delivery.is_complete or not delivery.plan.counts_at_end:
             _fold(context, delivery, _folded_rows(delivery.plan, position), origin)
     except (InternalError, StateConflict):
         raise
@@ -248,7 +249,7 @@ def _give_up(context: PushContext, delivery: Delivery, position: PushPosition | 
     again.
     """
     plan = delivery.plan
-    has_replaced = position is None or delivery.acknowledged > 0
+    has_replaced = position is None or (delivery.acknowledged > 0 and not plan.activates)
     if would_double(delivery, origin) or (plan.starts_over and not has_replaced):
         return False
     try:
@@ -292,14 +293,19 @@ def _parts(
     context: PushContext, delivery: Delivery, options: PushOptions, origin: PushOrigin
 ) -> Callable[[int], Iterator[PlanPart]]:
     """The parts of a plan from a position on, for one process each. Each call is another attempt."""
-    plan = delivery.plan
-    numbers = generations(plan.first_generation, delivery.attempts)
-    rules = _rules(context, plan.stream, options)
+    # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
+    generations = count(context.delivery.sync_id * MAX_ATTEMPTS)
+    rules, skips = _rules(context, plan.stream, options), context.delivery.connection.on_error == "skip"
 
     def parts(start: int) -> Iterator[PlanPart]:
         stream = _described(context, plan, options, origin)._replace(generation_id=next(numbers))
         for rows in row_ranges(plan, start, context.delivery.connection.checkpoint_rows):
-            yield PlanPart(rows, stream._replace(starts_over=plan.starts_over and rows.start == 0), rules)
+            ends_version, kept = plan.activates and rows.start >= plan.rows_to_write, ""
+            if ends_version and not skips:  # All rows before are proved, and the store has those that were rejected.
+                kept = reason_to_keep_removed(context.delivery.store, plan, context.engine.tables.storage)
+            starts_over = plan.starts_over and rows.start == 0
+            part = stream._replace(starts_over=starts_over, activates=ends_version and not kept)
+            yield PlanPart(rows, part, rules._replace(reason_to_keep=kept))
 
     return parts
 
@@ -340,6 +346,7 @@ def _described(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         options=options.options,
         columns=stream_columns(fields) if protocol.takes_batches else (),
         cursor=origin.cursor,
+        version=plan.version,
     )
 
 

@@ -22,12 +22,14 @@ class RowRules(NamedTuple):
     """The rules by which rows become lines: whether nulls are left out, and how many rows may be refused.
 
     Rows with a `form` were staged from records, and become such again. Rows that do not fit the `schema` are refused.
+    So are removals, where there is a `reason_to_keep` the removed rows.
     """
 
     omits_nulls: bool = False
     max_rejected: RowLimit = RowLimit(share=0.01)
     form: RecordForm | None = None
     schema: Mapping[str, Any] | None = None
+    reason_to_keep: str = ""
 
     def columns_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows with the columns that are sent."""

@@ -21,7 +21,8 @@ from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError,
 from dagster_airbyte_proto.loads.push import PushPosition
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.protocols.destination import PushedStream
+from dagster_airbyte_proto.protocols.destination import DestinationProtocol, PushedStream
+from dagster_airbyte_proto.protocols.events import SpecEvent
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.staging.faults import stream_fault
 from dagster_airbyte_proto.sync.commit.committer import Committer
@@ -225,9 +226,8 @@ def refused_streams(
 def refused_by_spec(destination: Destination) -> Mapping[StreamId, ConfigError]:
     """The streams that the destination does not take by its spec: all of them if it is a source."""
     spec, connection = destination.spec(), destination.connection
-    found = {
-        StreamId.of(name): destination.protocol.refusal(spec, options.mode)
-        for name, options in (connection.push or {}).items()
+    refusals = {
+        name: _refusal(destination.protocol, spec, options) for name, options in (connection.push or {}).items()
     }
     return _as_errors(connection, {stream: reason for stream, reason in found.items() if reason is not None})
 
@@ -238,6 +238,12 @@ def _as_errors(connection: Connection, found: Mapping[StreamId, str | ConfigErro
         stream: reason if isinstance(reason, ConfigError) else ConfigError(doing, reason, stream=str(stream))
         for stream, reason in found.items()
     }
+
+
+def _refusal(protocol: DestinationProtocol, spec: SpecEvent, options: PushOptions) -> str | None:
+    if options.removes_by_version and not protocol.has_versions:
+        return f"removals: version is for Singer targets, and {protocol.name} has no versions: leave it out"
+    return protocol.refusal(spec, options.mode)
 
 
 def _traced(

@@ -17,8 +17,10 @@ from dagster_airbyte_proto.sync.push.push_context import PushContext, full_comma
 
 def is_planned_otherwise(plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> bool:
     """True if the rows of a plan would be made otherwise today: by another table or query, mapping, key, transform or
-    option, or in another mode."""
+    option, in another mode, or with another form of removals."""
     if plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode:
+        return True
+    if bool(plan.version) is not options.removes_by_version:
         return True
     if plan.selection:
         return plan.selection != selection_of(options, origin.query.fields)

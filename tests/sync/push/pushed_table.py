@@ -235,6 +235,20 @@ class PushedTable:
                 held[row["id"]] = {name: value for name, value in row.items() if name in SCHEMA.names}
         return held
 
+    def held_by_version(self) -> dict[int, Row]:
+        """The rows of a target that upserts by `id`, heeds versions, and knows no other form of removals."""
+        held: dict[int, tuple[int, Row]] = {}
+        for line in self._lines():
+            if "row" in line:
+                held[line["row"]["id"]] = line["generation"], line["row"]
+            elif line["message"]["type"] == "ACTIVATE_VERSION":
+                held = {number: each for number, each in held.items() if each[0] >= line["generation"]}
+        return {number: row for number, (_, row) in held.items()}
+
+    def versions(self) -> list[int]:
+        """The versions of the rows that the destination has written, in their order."""
+        return [line["generation"] for line in self._lines() if "row" in line]
+
     def shown(self) -> list[Row]:
         """The rows of the generation that a destination shows which replaces all by the next one that is complete."""
         shown: list[Row] = []

@@ -30,7 +30,7 @@ def server() -> Iterator[PushForkServer]:
 _CASES = [
     (protocol, mode, echo) for protocol in ("airbyte", "singer") for mode in ("mirror", "append") for echo in _ECHOES
 ]
-_CASES += [("syncmaven", "upsert", "end"), ("singer", "mirror", "by files")]
+_CASES += [("syncmaven", "upsert", "end"), ("singer", "mirror", "by files"), ("singer", "mirror", "by versions")]
 _CASES += [("airbyte", mode, "each") for mode in ("insert", "update", "overwrite")]
 _CASES += [("singer", "insert", "each"), ("singer", "overwrite", "end"), ("airbyte", "mirror", "bare")]
 _CASES += [("airbyte", "overwrite", "exit"), ("airbyte", "mirror", "exit"), ("singer", "append", "exit")]

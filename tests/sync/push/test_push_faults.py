@@ -22,6 +22,7 @@ _CASES = [
     *(("syncmaven", mode, "each") for mode in ("upsert", "append")),
     *(("rapidbyte", mode, "each") for mode in ("upsert", "append", "insert")),
     *(("airbyte", mode, "bare") for mode in ("mirror", "insert")),
+    ("singer", "mirror", "by versions"),
     *((protocol, mode, "exit") for protocol in ("airbyte", "singer") for mode in ("mirror", "append", "overwrite")),
 ]
 _EVERY_TIME = (("airbyte", "mirror", "each", CallFault.BEFORE),)

@@ -71,6 +71,22 @@ def test_a_snapshot_with_the_same_rows_is_taken_note_of(table: PushedTable) -> N
     assert _pushed(table)[1] == ""
 
 
+@pytest.mark.nightly
+def test_all_rows_are_compared_after_a_version_that_was_given_up(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, protocol="singer", mode="mirror")
+    table.push |= {"changes": "snapshots", "removals": "version"}
+    table.fill([person(number) for number in range(1, 24)])
+    _pushed(table)
+    table.fill([person(number) for number in range(2, 24)])
+    table.config |= {"dies_after": 12, "once": str(table.folder / "once")}
+    assert _pushed(table)[0].status == "failed"
+    table.push["removals"] = "deleted_at"
+    report, notes = _pushed(table)
+    assert (report.status, report.planned.removed) == ("complete", 1)
+    assert "a version of them was begun" in notes
+    assert table.held().keys() == {*range(2, 24)}
+
+
 def test_a_plan_that_is_given_up_leaves_the_snapshot_where_it_was(table: PushedTable) -> None:
     first = _pushed(table)[0].snapshot
     table.fill([person(number, "again") for number in range(1, 24)])
@@ -149,6 +165,29 @@ class _Care:
 
 _FEED = "USING delta TBLPROPERTIES ('delta.enableChangeDataFeed'='true')"
 _ICEBERG = "USING iceberg TBLPROPERTIES ('write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read')"
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_a_real_table_goes_whole_as_a_version_when_rows_are_gone(
+    quick_folder: Path, spark: SparkSession, request: pytest.FixtureRequest
+) -> None:
+    table = SparkPushedTable(quick_folder, spark, request.getfixturevalue("spark_settings"), _ICEBERG)
+    table.protocol = "singer"
+    table.push["removals"] = "version"
+    table.sql(f"INSERT INTO {table.name} SELECT id, concat('person ', id), 0.5, false FROM range(100)")
+    assert _pushed(table)[0].acknowledged == 100
+    table.sql(f"UPDATE {table.name} SET name = 'renamed' WHERE id < 3")
+    assert _pushed(table)[0].sent == 3
+    table.sql(f"INSERT INTO {table.name} VALUES (100, 'new', 0.5, false)")
+    table.sql(f"DELETE FROM {table.name} WHERE id = 50")
+    report, _ = _pushed(table)
+    planned = report.planned
+    assert (planned.added, planned.changed, planned.removed, planned.unchanged) == (1, 99, 1, 0)
+    assert (report.status, report.acknowledged) == ("complete", 101)
+    assert table.held_by_version() == table.rows()
+    assert table.tagged() == [report.snapshot]
+    assert _pushed(table)[0].sent == 0
 
 
 @pytest.mark.spark

@@ -38,6 +38,8 @@ class StreamEncoder:
     def sendable(self, batch: PlanBatch) -> tuple[pa.RecordBatch, list[list[RejectedRow]]]:
         """Returns the rows of a batch that can be sent, as they are sent, and those that cannot, by the look that found
         them."""
+        if batch.is_removal and self._stream.version:
+            return self._removed_by_version(batch)
         rows = self._rules.columns_of(batch.rows)
         numbers: Sequence[int] = range(batch.start, batch.end)
         if batch.is_removal:
@@ -52,6 +54,12 @@ class StreamEncoder:
                 kept = [place for place in range(rows.num_rows) if place not in faults]
                 rows, numbers = rows.take(pa.array(kept, pa.int64())), [numbers[place] for place in kept]
         return rows, refused
+
+    def _removed_by_version(self, batch: PlanBatch) -> tuple[pa.RecordBatch, list[list[RejectedRow]]]:
+        """Returns no rows: the version removes them once it is activated, unless they are kept."""
+        kept = range(batch.start, batch.end) if self._rules.reason_to_keep else ()
+        refused = [RejectedRow(number, self._rules.reason_to_keep) for number in kept]
+        return batch.rows.slice(0, 0), [refused] if refused else []
 
     def pieces(self, rows: pa.RecordBatch, batch: PlanBatch) -> Iterator[bytes | memoryview]:
         """Yields the bytes to write for these rows of a batch."""
@@ -71,7 +79,8 @@ class StreamEncoder:
 
     def _files_for(self, batch: PlanBatch) -> WrittenBatches | None:
         """The files, if the rows of a batch go by them: bare records carry no version, and targets read no deletion."""
-        is_bare = self._stream.mode is not PushMode.OVERWRITE and not batch.is_removal
+        has_version = self._stream.mode is PushMode.OVERWRITE or self._stream.version
+        is_bare = not has_version and not batch.is_removal
         return self.files if is_bare else None
 
     def _unsendable(self, rows: pa.RecordBatch) -> dict[int, str]:

@@ -29,6 +29,8 @@ def pushed_partition(request: PushRequest, stream: StreamId, options: PushOption
         raise _refused(stream, f"changes: {options.changes_by} looks at the whole table", "Use changes: diff, or all.")
     if options.mode is PushMode.OVERWRITE:
         raise _refused(stream, "mode overwrite would replace all by one partition", "Use mode mirror.")
+    if options.removes_by_version:
+        raise _refused(stream, "a version would remove the rows of the others", "Leave out removals: version.")
     if options.table is None and not is_template:
         raise _refused(
             stream,
