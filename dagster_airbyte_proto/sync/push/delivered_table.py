@@ -241,14 +241,14 @@ def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target
 
 def remember_sent(context: PushContext, delivery: Delivery, target: TableTarget | None) -> None:
     """Notes the rows of a mirror's plan that were sent and not acknowledged, before that plan is given up: they may be
-    at the destination, and are to be removed there should they be gone. Raises as `fold`.
+    at the destination, and are to be removed there should they be gone. Those that it was to remove may be gone there,
+    and are to be sent should they be back. Raises as `fold`.
 
     Of a version that is not activated these are all that were sent, and of one that starts over all its rows: the
     destination may show none of them.
     """
     plan, start = delivery.plan, 0 if delivery.plan.activates else delivery.acknowledged
-    is_whole = plan.activates and plan.starts_over
-    end = plan.rows_to_write if is_whole else min(delivery.announced, plan.rows_to_write)
+    end = plan.rows if plan.activates and plan.starts_over else delivery.announced
     if target is None or plan.mode is not PushMode.MIRROR or end <= start:
         return
     files = _FoldFiles(context, plan, target, replaces=False)
@@ -316,11 +316,8 @@ class _FoldFiles:
 
     def leave(self, batch: PlanBatch) -> None:
         """Takes in rows that a plan which starts over has not sent yet. Should another one take its place, that has to
-        send them again; in a mirror the destination may have them, and they are to be removed once they are gone."""
-        if batch.is_removal:
-            if self._replaces:
-                self.keep(batch.rows)
-            return
+        send them again; in a mirror the destination may have them, and they are to be removed once they are gone.
+        Nobody knows of removals whether they are made."""
         if not self._replaces:
             self._delete(batch.rows)
         if self._mode is PushMode.MIRROR:

@@ -1,4 +1,4 @@
-"""The table that remembers what was delivered: made anew, or of another key."""
+"""The table that remembers what was delivered: made anew, of another key, or with rows of which nobody knows."""
 
 import shutil
 from pathlib import Path
@@ -32,3 +32,26 @@ def test_another_key_is_refused_and_changes_nothing(table: PushedTable, key: lis
     assert "another key" in (table.contacts().error or "")
     table.push["key"] = ["id"]
     assert table.contacts().planned.unchanged == 23
+
+
+@pytest.mark.everyday("deleted_at")
+@pytest.mark.parametrize("removals", ["deleted_at", "version"])
+def test_a_row_is_sent_again_whose_removal_may_have_been_made_and_was_given_up(
+    quick_folder: Path, removals: str
+) -> None:
+    table = PushedTable(quick_folder, protocol="singer", mode="mirror")
+    table.push["removals"] = removals
+    table.fill([person(number) for number in range(1, 6)])
+    table.contacts()
+    table.fill([person(number) for number in range(3, 6)])
+    # By its key the first of two rows is removed, and the process of these two dies. A version removes both.
+    dies = {"dies_after": 2} if removals == "deleted_at" else {"dies_at_version": "after"}
+    table.config |= {**dies, "once": str(table.folder / "once")}
+    if removals == "version":
+        assert (table.contacts().unknown, set(table.held_by_version())) == (2, {3, 4, 5})
+    else:
+        assert (table.contacts().unknown, set(table.held())) == (2, {2, 3, 4, 5})
+    table.fill([person(number) for number in range(1, 6)])
+    assert table.contacts(retries_rejected=True).status == "complete"
+    held = table.held_by_version() if removals == "version" else table.held()
+    assert held.keys() == {1, 2, 3, 4, 5}
