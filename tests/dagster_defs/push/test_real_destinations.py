@@ -55,6 +55,7 @@ class Destination(NamedTuple):
     held: Callable[[Place], Values]
     needs: str = ""
     batch_folder: str = ""
+    removals: str = "deleted_at"
 
 
 def _postgres_config(place: Place) -> Row:
@@ -119,8 +120,8 @@ def _held_by_duckdb(place: Place) -> Values:
     return {row[0]: tuple(row[1:]) for row in rows}
 
 
-def _held_by_postgres(place: Place) -> Values:
-    sql = f"SELECT id, name, score, is_new FROM {place.schema}.contacts WHERE _sdc_deleted_at IS NULL"
+def _held_by_postgres(place: Place, which: str = "WHERE _sdc_deleted_at IS NULL") -> Values:
+    sql = f"SELECT id, name, score, is_new FROM {place.schema}.contacts {which}"
     return {int(row[0]): (row[1], float(row[2]), row[3]) for row in place.ask(sql)}
 
 
@@ -180,6 +181,11 @@ _DESTINATIONS = {
     ),
     "meltanolabs-target-postgres": _MELTANO_POSTGRES,
     "meltanolabs-target-postgres by files": _MELTANO_POSTGRES._replace(batch_folder="batches"),
+    "meltanolabs-target-postgres by versions": _MELTANO_POSTGRES._replace(
+        config=lambda place: {**_postgres_config(place), "hard_delete": True},
+        held=lambda place: _held_by_postgres(place, which=""),
+        removals="version",
+    ),
     "pipelinewise-target-postgres": _MELTANO_POSTGRES._replace(
         package="pipelinewise-target-postgres==2.1.2",
         config=lambda place: {**_postgres_config(place), "hard_delete": True},
@@ -271,9 +277,11 @@ def test_the_destination_has_the_rows_of_the_table(
     if destination.batch_folder:
         table.connector["batch_folder"] = str(place.folder / destination.batch_folder)
     table.config = destination.config(place)
+    table.push["removals"] = destination.removals
     gone = _GONE if destination.mode == "mirror" else ()
     changed = _people(changed=_CHANGED, gone=gone)
-    for rows, planned in ((_people(), (_ROWS, 0, 0)), (_people(), (0, 0, 0)), (changed, (0, len(_CHANGED), len(gone)))):
+    sent_again = len(_CHANGED) if destination.removals == "deleted_at" else len(changed)
+    for rows, planned in ((_people(), (_ROWS, 0, 0)), (_people(), (0, 0, 0)), (changed, (0, sent_again, len(gone)))):
         table.fill(rows)
         push(table, dagster_instance)
         with table.engine() as engine:
