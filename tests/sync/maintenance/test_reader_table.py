@@ -5,7 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +26,7 @@ _HEAD = "| reader | deletion vectors | position deletes | equality deletes |"
 # made with.
 _BY_POSITION = {"write": "append_dedup", "merge": "positions"}
 _BY_KEY = {"write": "append_dedup", "merge": "equality_deletes"}
-_KINDS = {
+KINDS = {
     "vectors": (_BY_POSITION, _BY_POSITION),
     "position_files": ({"write": "append"}, _BY_POSITION),
     "equality_deletes": (_BY_KEY, _BY_KEY),
@@ -36,6 +36,8 @@ _DELETE_FILES = {"vectors": [1, "puffin"], "position_files": [1, "parquet"], "eq
 _RECORDS, _KEYS = (3000, 3100, 3200), 3000
 _EXPECTED = list(range(_RECORDS[-1] - _KEYS, _RECORDS[-1]))
 _SECONDS = 900.0
+TRINO_VERSIONS = (476, 483)
+"""A server, which `test_trino.py` has beside it: the page has a row for each of these."""
 
 
 class _Reader(NamedTuple):
@@ -70,17 +72,17 @@ _READERS = (
 )
 
 
-class _Tables:
+class DeletedRows:
     """The newest metadata file of a table of each kind, whose rows Spark has read."""
 
     def __init__(self, lake: Lake, spark: SparkSession) -> None:
         self.metadata: dict[str, str] = {}
         lake.more = {"load": {}}  # One for each sync.
         for number, records in enumerate(_RECORDS):
-            write = {kind: options[min(number, 1)] for kind, options in _KINDS.items()}
-            lake.sync({kind: {"records": records, "keys": _KEYS} for kind in _KINDS}, write)
+            write = {kind: options[min(number, 1)] for kind, options in KINDS.items()}
+            lake.sync({kind: {"records": records, "keys": _KEYS} for kind in KINDS}, write)
         for kind, deletes in _DELETE_FILES.items():
-            table = f"lake.{lake.name}.{kind}"
+            table = f"{lake.tables.catalog}.{lake.name}.{kind}"
             for selected in ("id", "key, id"):
                 found = query(spark, f"select {selected} from {table}").rows
                 assert sorted(row[-1] for row in found) == _EXPECTED
@@ -94,20 +96,24 @@ class _Tables:
 
     def scanned_by(self, reader: _Reader, python: Path) -> list[str]:
         """The cells of a reader's row."""
-        return [_verdict(reader, python, self.metadata[kind]) for kind in _KINDS]
+        return [verdict(reader.name, kind, _answers(reader, python, self.metadata[kind])) for kind in KINDS]
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, spark_settings: SparkSettings) -> _Tables:
+def tables(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, spark_settings: SparkSettings) -> DeletedRows:
     lake = Lake(tmp_path_factory.mktemp("readers"), spark, spark_settings)
-    return _Tables(lake, spark)
+    return DeletedRows(lake, spark)
 
 
-def _verdict(reader: _Reader, python: Path, metadata: str) -> str:
+def _answers(reader: _Reader, python: Path, metadata: str) -> Mapping[str, Sequence[int] | str]:
     command = [str(python), scan_table.__file__, reader.scan, metadata]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     assert done.returncode == 0, (reader.name, done.returncode, done.stderr[-2000:])
-    answers = json.loads(done.stdout.splitlines()[-1])
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def verdict(reader: str, kind: str, answers: Mapping[str, Sequence[int] | str]) -> str:
+    """What the page says of a reader that gave these answers, numbers or a refusal, to the queries of `scan_table`."""
     refused = {selected: found for selected, found in answers.items() if isinstance(found, str)}
     expected = {selected: [len(_EXPECTED)] if selected == scan_table.COUNT else _EXPECTED for selected in answers}
     wrong = {
@@ -115,7 +121,7 @@ def _verdict(reader: _Reader, python: Path, metadata: str) -> str:
         for selected, found in answers.items()
         if selected not in refused and sorted(found) != expected[selected]
     }
-    sys.stdout.write(f"{reader.name}, {metadata}: refused {refused}, wrong {wrong}\n")  # Shown if the test fails.
+    sys.stdout.write(f"{reader}, {kind}: refused {refused}, wrong {wrong}\n")  # Shown if the test fails.
     if wrong:
         return "**wrong rows**, or refuses the query" if refused else "**wrong rows**"
     if len(refused) == len(answers):
@@ -142,7 +148,7 @@ def _python_of(reader: _Reader, environments: Path) -> Path:
     return made / "bin" / "python"
 
 
-def _written() -> Mapping[str, list[str]]:
+def written() -> Mapping[str, list[str]]:
     """The table of the page: the cells of each reader."""
     _, _, table = _PAGE.read_text().partition(_HEAD + "\n")
     lines = table.partition("\n\n")[0].splitlines()[1:]
@@ -152,8 +158,9 @@ def _written() -> Mapping[str, list[str]]:
 
 def test_the_page_has_these_readers_and_no_other() -> None:
     spark = f"Spark with Iceberg {iceberg_version(pyspark.__version__)}"
-    assert [*_written()] == [spark, *(reader.name for reader in _READERS)]
-    assert _written()[spark] == ["yes"] * len(_KINDS)
+    trino = (f"Trino {each}" for each in TRINO_VERSIONS)
+    assert [*written()] == [spark, *trino, *(reader.name for reader in _READERS)]
+    assert written()[spark] == ["yes"] * len(KINDS)
 
 
 @pytest.mark.spark
@@ -162,6 +169,6 @@ def test_the_page_has_these_readers_and_no_other() -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("reader", _READERS, ids=lambda reader: reader.name)
 def test_the_page_says_what_a_reader_does_with_deletes(
-    reader: _Reader, tables: _Tables, connector_environments: Path
+    reader: _Reader, tables: DeletedRows, connector_environments: Path
 ) -> None:
-    assert tables.scanned_by(reader, _python_of(reader, connector_environments)) == _written()[reader.name]
+    assert tables.scanned_by(reader, _python_of(reader, connector_environments)) == written()[reader.name]
