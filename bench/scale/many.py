@@ -48,6 +48,19 @@ class Ended(NamedTuple):
     error: str
 
 
+class Played(NamedTuple):
+    """Syncs that ended: `first` those by which each process imports what it needs, then those that are measured."""
+
+    first: Sequence[Ended]
+    measured: Sequence[Ended]
+    seconds: float
+    cpu_seconds: float
+
+    @property
+    def errors(self) -> list[str]:
+        return [f"{each.connection}: {each.error}" for each in (*self.first, *self.measured) if each.error]
+
+
 def _sync(home: Path, name: str) -> Ended:
     began = time.perf_counter()
     error = ""
@@ -62,7 +75,8 @@ def _sync(home: Path, name: str) -> Ended:
     return Ended(name, time.perf_counter() - began, error)
 
 
-def _home(folder: Path, state_url: str, names: Sequence[str], made: Generated) -> Path:
+def new_home(folder: Path, state_url: str, names: Sequence[str], made: Generated) -> Path:
+    """Makes a home with connections of these names, whose source plays what was generated."""
     folder.mkdir()
     settings = {"state_url": state_url, "catalog": {"format": FOLDER_FORMAT}}
     (folder / "settings.yaml").write_text(json.dumps(settings))
@@ -77,25 +91,35 @@ def _home(folder: Path, state_url: str, names: Sequence[str], made: Generated) -
     return folder
 
 
-def _figures(what: str, home: Path, names: Sequence[str], processes: int) -> Iterator[Figure]:
+def play(home: Path, names: Sequence[str], processes: int) -> Played:
+    """Syncs each connection of a home once, in so many processes at a time."""
+    # Each process is a fork of one that has imported everything, and shares its memory.
     context = get_context("forkserver")
+    context.set_forkserver_preload([run.__name__, tables.__name__])
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        # A first sync imports what it needs, and is not counted.
-        list(pool.map(partial(_sync, home), names[:processes]))
-        names = names[processes:]
+        first = list(pool.map(partial(_sync, home), names[:processes]))
         cpu, began = cpu_seconds(), time.perf_counter()
-        ended = list(pool.map(partial(_sync, home), names))
-        seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu
-    errors = [each for each in ended if each.error]
-    for each in errors[:3]:
-        print(f"{what}, {each.connection}: {each.error}", file=sys.stderr)
-    median = statistics.median(each.seconds for each in ended)
+        measured = list(pool.map(partial(_sync, home), names[processes:]))
+        return Played(first, measured, time.perf_counter() - began, cpu_seconds() - cpu)
+
+
+def _figures(what: str, home: Path, names: Sequence[str], processes: int) -> Iterator[Figure]:
+    played = play(home, names, processes)
+    for error in played.errors[:3]:
+        print(f"{what}, {error}", file=sys.stderr)
+    number, seconds = len(played.measured), [each.seconds for each in played.measured]
+    median = statistics.median(seconds)
     what = f"{what}, {processes} processes"
-    yield Figure(f"{what}: errors in {len(names)} syncs", len(errors), 0)
-    yield Figure(f"{what}: time of the hour that {_PROMISED} take", seconds / len(names) * _PROMISED / _AN_HOUR, 1)
-    yield Figure(f"{what}: CPU s a sync", cpu / len(names))
-    yield Figure(f"{what}: slowest sync / median one", max(each.seconds for each in ended) / median)
+    yield Figure(f"{what}: errors in {len(names)} syncs", len(played.errors), 0)
+    yield Figure(f"{what}: time of the hour that {_PROMISED} take", played.seconds / number * _PROMISED / _AN_HOUR, 1)
+    yield Figure(f"{what}: CPU s a sync", played.cpu_seconds / number)
+    yield Figure(f"{what}: slowest sync / median one", max(seconds) / median)
     yield Figure(f"{what}: median sync, s", median)
+
+
+def records(folder: Path) -> Generated:
+    """Generates what each connection reads."""
+    return generate(Recipe(_RECORDS, run_length=10, state_every=10), folder / "records.jsonl")
 
 
 @contextmanager
@@ -119,16 +143,14 @@ def main() -> None:
     chosen = parser.parse_args()
     shutil.rmtree(_FOLDER, ignore_errors=True)
     _FOLDER.mkdir(parents=True)
-    # Each process is a fork of one that has imported everything, and shares its memory.
-    get_context("forkserver").set_forkserver_preload([run.__name__, tables.__name__])
-    made = generate(Recipe(_RECORDS, run_length=10, state_every=10), _FOLDER / "records.jsonl")
+    made = records(_FOLDER)
     found: list[Figure] = []
     with _stores() as stores:
         for kind, url in stores.items():
             for processes in chosen.processes:
                 place = f"{kind}_{processes}".lower()
                 names = [f"{place}_{number}" for number in range(processes + chosen.connections)]
-                home = _home(_FOLDER / place, url.format(place), names, made)
+                home = new_home(_FOLDER / place, url.format(place), names, made)
                 found += map(shown, _figures(kind, home, names, processes))
     publish_figures(found, chosen.write, _MARK)
     shutil.rmtree(_FOLDER)

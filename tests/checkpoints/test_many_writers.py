@@ -1,4 +1,4 @@
-"""Many writers of one SQLite file wait for each other fairly."""
+"""Many writers of one store: they wait for each other fairly in SQLite, and at no cost in PostgreSQL."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.scale import many
 from dagster_airbyte_proto.checkpoints.sql.database import Database
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from tests.support.postgres import PostgresServer
+
+_PROCESSES = 50
+_SYNCS_OF_EACH = 3
+_STREAMS = 3
 
 
 @pytest.mark.nightly
@@ -24,3 +31,23 @@ def test_writers_without_a_pause_all_get_their_turns(tmp_path: Path) -> None:
     with ThreadPoolExecutor(20) as pool:
         turns = sorted(pool.map(turns_of, range(20)))
     assert turns[-1] < 8 * turns[0], turns
+
+
+@pytest.mark.nightly
+@pytest.mark.postgres
+@pytest.mark.timeout(1200)
+def test_fifty_processes_sync_into_one_postgresql_without_an_error(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    """The worst minute of an hour with many connections: the first fifty syncs also make the tables of the store."""
+    url, names = postgres_server.new_store(), [f"c{number:03}" for number in range(_PROCESSES * _SYNCS_OF_EACH)]
+    home = many.new_home(tmp_path / "home", url, names, many.records(tmp_path))
+    played = many.play(home, names, _PROCESSES)
+    assert played.errors == []
+    assert [each.connection for each in (*played.first, *played.measured)] == names
+    store = SqlStore(url)
+    assert sorted(store.connections()) == names
+    for name in names:
+        assert (store.current_leases(name), store.announced_loads(name)) == ([], [])
+        assert len(store.states(name)) == _STREAMS
+    store.close()
