@@ -16,8 +16,11 @@ import psutil
 import pytest
 import yaml
 
+from dagster_airbyte_proto.launchers.docker import guardian
+from dagster_airbyte_proto.launchers.docker.containers import connector_containers
 from dagster_airbyte_proto.testing import fake_source
 from tests.cli.components.test_component_syncs import CONFIG
+from tests.support.containers.images import python_image
 from tests.support.low_code import MANIFEST, running_api
 from tests.support.low_code import SECRET as API_SECRET
 from tests.support.needs import require_npm
@@ -342,3 +345,37 @@ def test_executors_end_with_their_driver_and_the_next_sync_goes_on(place: Place,
     until(lambda: _sources() == [], "the end of the source")
     until(lambda: place.run("sync", str(place.folder / "shop.yaml")).get("status") == "complete", "a free connection")
     assert place.ids() == list(range(_ROWS))
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("victim", ["executor"])
+def test_an_image_runs_on_executors_and_its_container_ends_with_whoever_dies(
+    place: Place, cluster: SparkCluster, victim: str
+) -> None:
+    shared = place.folder / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)  # The container has a user of its own.
+    failure = {"kind": "hang", "after": 12, "once": "/shared/hung"}
+    scenario = {"streams": {"users": {"records": _ROWS}}, "state_every": 5, "failure": failure}
+    source = {"/fake_source.py": Path(fake_source.__file__)}
+    with python_image(source, ["-S", "/fake_source.py"], ENV="OF=executors") as image:
+        launch = {"kind": "docker", "image": image.name, "network": "none", "volumes": [f"{shared}:/shared"]}
+        connector = {"protocol": "airbyte", "launch": launch}
+        place.connect("boxed", connector=connector, config={"scenario": scenario}, load={"max_bytes": 1})
+        with place.start("sync", "boxed.yaml", "--json") as driver:
+            # Each container has a guardian, which its owner starts.
+            until(lambda: (shared / "hung").exists(), "a source that hangs")
+            [worker] = cluster.python_workers_with(guardian.__file__)
+            executors = [each for each in cluster.executors() if each in worker.parents()]
+            doomed: dict[str, list[Any]] = {"python worker": [worker], "executor": executors, "driver": [driver]}
+            for each in doomed[victim]:
+                each.kill()
+            driver.communicate(timeout=300)
+        assert (driver.returncode == 0) is (victim != "driver")
+        until(
+            lambda: not [each for each in connector_containers(image.daemon) if each.image == image.name],
+            "no container",
+        )
+        until(lambda: place.run("sync", "boxed.yaml").get("status") == "complete", "a sync that is complete")
+        assert place.rows("select id from lake.boxed.users order by id") == [[number] for number in range(_ROWS)]
+        assert [each for each in connector_containers(image.daemon) if each.image == image.name] == []
