@@ -23,9 +23,10 @@ Rows = list[tuple[int, int]]
 
 
 class SimulatedTables(Protocol):
-    """The tables of one world after the other."""
+    """The tables of one world after the other. `merge` is the option of the streams that upsert, if they have one."""
 
     format: str
+    merge: str | None
 
     def clear(self) -> None:
         """Removes all tables."""
@@ -67,6 +68,7 @@ class SimulatedFolders:
     and nothing compacts or expires them (`tables/parquet/care.py`)."""
 
     format = FOLDER_FORMAT
+    merge: str | None = None
 
     def __init__(self, folder: Path) -> None:
         self._warehouse, self._past = folder / "warehouse", folder / "past"
@@ -115,6 +117,8 @@ class SimulatedFolders:
 class _SparkTables:
     """Tables that Spark reads."""
 
+    merge: str | None = None
+
     def __init__(self, session: "SparkSession", settings: "SparkSettings") -> None:
         self._session, self._settings = session, settings
         self._names: set[TableName] = set()
@@ -154,6 +158,14 @@ class SimulatedIceberg(_SparkTables):
     """Iceberg tables. Those without a snapshot cannot be set back, and are dropped."""
 
     format = "iceberg"
+
+    def __init__(self, session: "SparkSession", settings: "SparkSettings", merge: str | None = None) -> None:
+        super().__init__(session, settings)
+        self.merge = merge
+        # An earlier test of this session may have left tables of these names.
+        self._run(f"create namespace if not exists {settings.catalog}.shop")
+        for row in session.sql(f"show tables in {settings.catalog}.shop").collect():
+            self._run(f"drop table {settings.catalog}.shop.`{row['tableName']}` purge")
 
     def open(self) -> TableWriter:
         from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables

@@ -264,7 +264,11 @@ class World(PlacedWorld):
 
     def _connection(self) -> Connection:
         streams = {
-            stream: {"read": "full_refresh" if write == "overwrite" else "incremental", "write": write}
+            stream: {
+                "read": "full_refresh" if write == "overwrite" else "incremental",
+                "write": write,
+                **self._merge(write),
+            }
             for stream, write in self.writes.items()
         }
         return Connection.model_validate(
@@ -277,6 +281,10 @@ class World(PlacedWorld):
                 "parallel": self._parallel,
             }
         )
+
+    def _merge(self, write: str) -> Mapping[str, str]:
+        merge = self._place.tables.merge if write == "append_dedup" else None
+        return {"merge": merge} if merge else {}
 
     def _sync_meanwhile(self, paused: CallFaults) -> None:
         """While a run is paused or hangs, its lease runs out, others maintain the tables, and another run works."""
