@@ -348,7 +348,7 @@ def test_executors_end_with_their_driver_and_the_next_sync_goes_on(place: Place,
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("victim", ["executor"])
+@pytest.mark.parametrize("victim", ["python worker", "executor", "driver"])
 def test_an_image_runs_on_executors_and_its_container_ends_with_whoever_dies(
     place: Place, cluster: SparkCluster, victim: str
 ) -> None:
