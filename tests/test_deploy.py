@@ -24,9 +24,11 @@ from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.support.connect_server import free_port
 from tests.support.postgres import PostgresServer
 from tests.sync.shop import until
+from tests.test_example import copied_example, home_with_connectors
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 TOKEN = "r1ght;t=ken"  # Of characters that mean something in a URL of Spark Connect.
+_TOKEN_SETTING = "spark.connect.authenticate.token"
 
 
 def written(name: str) -> dict[str, Any]:
@@ -236,39 +238,91 @@ def test_the_cluster_works_for_who_has_its_secret_only(cluster: LocalCluster, tm
         assert (refused.returncode, refused.stdout) == (1, "")
 
 
+class ConnectedRuns:
+    """Runs of a service `code` that is a client of the Connect server of the compose files. No Java is found there, and
+    so no run can have a JVM."""
+
+    def __init__(self, cluster: LocalCluster, folder: Path, project: Path) -> None:
+        override = written("docker-compose.connect.yml")["services"]
+        code = written("docker-compose.yml")["services"]["code"]
+        self._environment = {**cluster.environment(code), **cluster.environment(override["code"])}
+        del self._environment["DAGSTER_POSTGRES_URL"], self._environment["STATE_URL"]
+        self._environment |= {"AIRBYTE_PROTO_HOME": str(cluster.home), "JAVA_HOME": "/nowhere"}
+        self._environment["DAGSTER_HOME"] = str(folder)
+        self._folder, self._project, self._connect = folder, project, cluster.connect
+        cluster.home.mkdir(exist_ok=True)
+        (folder / "dagster.yaml").write_text("telemetry: {enabled: false}")
+        cluster.start("connect", override["connect"], partial(cluster.is_healthy, override["connect"]))
+
+    def run(self, program: str, *words: str | Path) -> "subprocess.CompletedProcess[str]":
+        command = [Path(sys.executable).with_name(program), *words]
+        return subprocess.run(
+            command, env=self._environment, cwd=self._project, capture_output=True, text=True, check=False
+        )
+
+    def materialize(self, *assets: str, day: str | None = None) -> None:
+        partition = ("--partition", day) if day else ()
+        wanted = ("-f", "example_project/definitions.py", "--select", ",".join(assets), *partition)
+        done = self.run("dagster", "asset", "materialize", *wanted)
+        assert done.returncode == 0, done.stderr
+
+    def query(self, sql: str, **token: str) -> "subprocess.CompletedProcess[str]":
+        settings = self._folder / "settings.yaml"
+        settings.write_text(json.dumps({"spark": {"spark.remote": self._connect, **token}}))
+        return self.run("airbyte-proto", "--settings", settings, "query", sql, "--json")
+
+    def rows(self, sql: str) -> list[list[Any]]:
+        answered = self.query(sql, **{_TOKEN_SETTING: TOKEN})
+        assert answered.returncode == 0, answered.stderr
+        return list(json.loads(answered.stdout)["rows"])
+
+
 @pytest.mark.nightly
 @pytest.mark.spark
 def test_runs_share_a_connect_server_which_takes_who_has_its_token_only(cluster: LocalCluster, tmp_path: Path) -> None:
-    override = written("docker-compose.connect.yml")["services"]
-    code = written("docker-compose.yml")["services"]["code"]
-    environment = {**cluster.environment(code), **cluster.environment(override["code"])}
-    del environment["DAGSTER_POSTGRES_URL"], environment["STATE_URL"]
-    environment |= {"AIRBYTE_PROTO_HOME": str(cluster.home), "JAVA_HOME": "/nowhere", "DAGSTER_HOME": str(tmp_path)}
-    cluster.home.mkdir()
-    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}")
-    cluster.start("connect", override["connect"], partial(cluster.is_healthy, override["connect"]))
-
-    def run(program: str, *words: str | Path) -> "subprocess.CompletedProcess[str]":
-        command = [Path(sys.executable).with_name(program), *words]
-        folder = DEPLOY.parent
-        return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-
-    # No Java is found there, and so no run can have a JVM.
-    wanted = ("-f", "example_project/definitions.py", "--select", "customers/customers")
-    synced = run("dagster", "asset", "materialize", *wanted)
-    assert synced.returncode == 0, synced.stderr
-
-    def query(**token: str) -> "subprocess.CompletedProcess[str]":
-        settings = tmp_path / "settings.yaml"
-        settings.write_text(json.dumps({"spark": {"spark.remote": cluster.connect, **token}}))
-        sql = "select count(*) from lake.orders.customers"
-        return run("airbyte-proto", "--settings", settings, "query", sql, "--json")
-
-    setting = "spark.connect.authenticate.token"
-    answered = query(**{setting: TOKEN})
-    assert answered.returncode == 0, answered.stderr
-    assert json.loads(answered.stdout)["rows"] == [[20]]
-    for token in ({}, {setting: "another"}):
-        refused = query(**token)
+    runs = ConnectedRuns(cluster, tmp_path, DEPLOY.parent)
+    runs.materialize("customers/customers")
+    counted = "select count(*) from lake.orders.customers"
+    assert runs.rows(counted) == [[20]]
+    for token in ({}, {_TOKEN_SETTING: "another"}):
+        refused = runs.query(counted, **token)
         assert refused.returncode == 2, refused
-        assert "UNAUTHENTICATED" in refused.stderr and setting in refused.stderr
+        assert "UNAUTHENTICATED" in refused.stderr and _TOKEN_SETTING in refused.stderr
+
+
+_ORDERS_BY_COUNTRY = """
+select c.country, round(sum(o.amount), 2) from lake.orders.orders o join lake.orders.customers c on o.customer_id = c.id
+where to_date(o.ordered_at) = date '{day}' group by c.country order by c.country
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+@pytest.mark.connectors
+@pytest.mark.timeout(1200)
+def test_the_example_runs_on_a_connect_server(
+    cluster: LocalCluster, tmp_path: Path, connector_environments: Path
+) -> None:
+    """Days as partitions, joins of tables as frames, and a push that sends each row once."""
+    example = copied_example(tmp_path)
+    home_with_connectors(cluster.home, connector_environments)
+    runs = ConnectedRuns(cluster, tmp_path, example.parent)
+    days = ("2026-11-01", "2026-11-02")
+    runs.materialize("customers/customers")
+    for day in (*days, days[0]):  # A day that is made again replaces its rows.
+        runs.materialize("orders/orders", "orders_by_country", day=day)
+    made = "select country, round(amount, 2) from lake.default.orders_by_country order by 1, 2"
+    expected = [row for day in days for row in runs.rows(_ORDERS_BY_COUNTRY.format(day=day))]
+    assert expected
+    assert runs.rows(made) == sorted(expected, key=lambda row: (row[0], float(row[1])))
+    runs.materialize("sales")
+    assert [row[0] for row in runs.rows("select day from lake.default.sales order by day")] == list(days)
+
+    runs.materialize("shop/users", "shop/products", "shop/purchases", "top_buyers", "crm/leads")
+    sent = example / "out" / "leads.jsonl"
+    buyers = runs.rows("select id, name, purchases from lake.default.top_buyers order by id")
+    leads = [json.loads(line) for line in sent.read_text().splitlines()]
+    found = sorted([lead["id"], lead["full_name"], lead["purchases"]] for lead in leads)
+    assert buyers and found == buyers
+    runs.materialize("top_buyers", "crm/leads")
+    assert len(sent.read_text().splitlines()) == len(buyers)

@@ -99,7 +99,7 @@ def test_its_definitions_load_without_a_warning_and_every_stream_tells_its_colum
 
 def test_buyers_are_on_the_mailing_list_each_with_a_number_of_its_own(quick_folder: Path) -> None:
     """One connector is the destination and the enrichment of the push."""
-    example = _copied(quick_folder)
+    example = copied_example(quick_folder)
     file = example / "connections" / "newsletter.yaml"
     file.write_text(file.read_text().replace("lake.default.top_buyers", "shop.people"))
     bought = pa.schema([("id", pa.int64()), ("name", pa.string()), ("purchases", pa.int64())])
@@ -125,9 +125,9 @@ def test_what_a_tap_reads_is_in_its_table_and_each_row_once_when_it_is_read_agai
     spark: "SparkSession",
     spark_settings: "SparkSettings",
 ) -> None:
-    example, namespace = _copied(tmp_path), f"n{uuid.uuid4().hex[:8]}"
+    example, namespace = copied_example(tmp_path), f"n{uuid.uuid4().hex[:8]}"
     _rewrite(example / "connections" / "reviews.yaml", destination={"namespace": namespace})
-    home = _home(tmp_path / "home", connector_environments)
+    home = home_with_connectors(tmp_path / "home", connector_environments)
     monkeypatch.setenv("AIRBYTE_PROTO_HOME", str(home))
     assets = runpy.run_path(str(example / "definitions.py"))["reviews_assets"]
     session = SparkSessionResource(warehouse=spark_settings.warehouse, spark_config=dict(spark_settings.config))
@@ -164,14 +164,14 @@ def _as_written(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _home(folder: Path, environments: Path) -> Path:
+def home_with_connectors(folder: Path, environments: Path) -> Path:
     """A home folder in which connectors are installed already, where they ever were."""
     folder.mkdir(parents=True)
     (folder / "venvs").symlink_to(environments)
     return folder
 
 
-def _copied(folder: Path) -> Path:
+def copied_example(folder: Path) -> Path:
     """The example as in the repository."""
     left_behind = shutil.ignore_patterns(".airbyte-proto", ".local_defs_state", "__pycache__")
     return shutil.copytree(EXAMPLE, folder / "example_project", ignore=left_behind)
@@ -185,8 +185,8 @@ class DgProject:
     """A copy of the component project, with its connections beside it as in the repository."""
 
     def __init__(self, folder: Path, environments: Path) -> None:
-        self._home = _home(folder / "home" / "ours", environments).parent
-        self.example = _copied(folder)
+        self._home = home_with_connectors(folder / "home" / "ours", environments).parent
+        self.example = copied_example(folder)
         self._project = self.example / "components"
 
     def replace_packages(self) -> None:
