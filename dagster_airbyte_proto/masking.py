@@ -103,6 +103,16 @@ def secret_values(config: Any, spec_schema: Any) -> frozenset[str]:
     return frozenset(_SecretSearch(spec_schema).secrets(config, spec_schema, ())) - {""}
 
 
+def config_secrets(config: Any, spec_schema: Any) -> frozenset[str]:
+    """Returns the secrets of a connector's config: those that its spec marks, else those whose keys suggest it.
+
+    Syncmaven's specs can mark none, and those of many others do not. Short texts are left out then: a key such as
+    `primary_key` suggests a secret too, and its value is in every other line of a log.
+    """
+    named = (each for each in named_secrets(config) if len(each) >= _SHORTEST_LINE)
+    return secret_values(config, spec_schema) or frozenset(named)
+
+
 def named_secrets(config: Any) -> frozenset[str]:
     """Returns every text in a config whose key suggests a secret."""
     if isinstance(config, list | tuple):

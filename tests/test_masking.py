@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dagster_airbyte_proto
-from dagster_airbyte_proto.masking import MASKED, Mask, UnmaskedText, secret_values
+from dagster_airbyte_proto.masking import MASKED, Mask, UnmaskedText, config_secrets, secret_values
 
 
 def test_a_secret_is_masked_in_text_bytes_and_json() -> None:
@@ -141,6 +141,12 @@ def test_a_key_inside_a_secret_json_document_is_a_secret_of_its_own() -> None:
     secrets = secret_values({"account": account}, {"properties": {"account": SECRET}})
     assert secrets == {account, "-----BEGIN\nMIIEvQIBADANBg\n-----END\n"}
     assert Mask(secrets).text("cannot parse MIIEvQIBADANBg") == "cannot parse ***"
+
+
+def test_where_a_spec_marks_no_secret_the_names_of_keys_suggest_them() -> None:
+    config = {"apiKey": "abcdefgh", "login": {"password": "long enough"}, "primary_key": "id", "host": "db.example.org"}
+    assert config_secrets(config, {}) == {"abcdefgh", "long enough"}
+    assert config_secrets(config, {"properties": {"host": SECRET}}) == {"db.example.org"}
 
 
 def test_a_text_of_a_connector_is_shown_only_through_a_mask() -> None:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 from dagster_airbyte_proto.connection.rapidbyte.component_options import ComponentPermissions, WasmLaunch
 from dagster_airbyte_proto.connection.references import first_scheme
 from dagster_airbyte_proto.connection.secrets.schemes import known_schemes
+from dagster_airbyte_proto.connection.sizes import Bytes
 from dagster_airbyte_proto.connection.validation import (
     AlternativeForm,
     JsonObject,

@@ -73,8 +73,9 @@ class SealedPlan(msgspec.Struct, frozen=True):
     `transform_states` are those of the stream's transforms after all rows of the plan. With `columns` the files are the
     table's own, in its `snapshot`. The rows of a plan that `resends` are the rejected records that the store keeps in
     the name of the plan. `field_order` are the fields of the mapping in the order in which the rows have them, and
-    `connectors` is a digest of the connectors of the transforms; both are empty in plans of earlier releases. `version`
-    is that of the rows, of a stream that removes rows by versions; 0 for others.
+    `connectors` is a digest of the connectors of the transforms; both are empty in plans of earlier releases. Each
+    attempt to deliver a replacement is a generation of its own for the destination, from `first_generation` on.
+    `version` is that of the rows, of a stream that removes rows by versions; 0 for others.
     """
 
     plan_id: str
@@ -104,7 +105,14 @@ class SealedPlan(msgspec.Struct, frozen=True):
     destination: str = ""
     field_order: tuple[str, ...] = ()
     connectors: str = ""
+    first_generation: int = 0
     version: int = 0
+
+    @property
+    def asset_name(self) -> str:
+        """The name of what is delivered, the same in each run."""
+        partition = "" if self.partition is None else f"[{self.partition}]"
+        return f"{self.connection}.{self.stream}{partition}"
 
     @property
     def activates(self) -> bool:

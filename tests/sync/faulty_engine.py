@@ -4,6 +4,7 @@ from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.launchers.process import Launcher
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -20,7 +21,8 @@ class FaultyEngine(Engine):
         self._sql, self._faults = SqlStore(settings.state_url), faults
         faulty = with_faults(tables, faults) if tables is not None else None
         store = with_faults(self._sql, faults)
-        super().__init__(settings, store=store, tables=faulty, stop_grace_seconds=grace_seconds)
+        options = ConnectorOptions(stop_grace_seconds=grace_seconds)
+        super().__init__(settings, store=store, tables=faulty, connector_options=options)
 
     def close(self) -> None:
         super().close()

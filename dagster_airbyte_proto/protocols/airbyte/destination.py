@@ -70,16 +70,6 @@ class AirbyteDestination(AirbyteRequests):
     proves_by_result: bool = False
     takes_batches: bool = False
     has_versions: bool = False
-    keeps_scopes: bool = False
-
-    def spec(self) -> tuple[Invocation, ...]:
-        return (Invocation(("spec",), verb=Verb.SPEC),)
-
-    def check(self, config: Mapping[str, Any]) -> Invocation:
-        return Invocation(("check", "--config", _CONFIG), {_CONFIG.name: encode_config(config)}, verb=Verb.CHECK)
-
-    def discover(self, config: Mapping[str, Any]) -> Invocation:
-        return Invocation(("discover", "--config", _CONFIG), {_CONFIG.name: encode_config(config)}, verb=Verb.DISCOVER)
 
     def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:
         # A program that does not know `--help` may end well all the same, and say nothing.

@@ -14,7 +14,7 @@ from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
-from dagster_airbyte_proto.masking import Mask, named_secrets, secret_values
+from dagster_airbyte_proto.masking import Mask, config_secrets, named_secrets
 from dagster_airbyte_proto.model import Catalog, StreamId
 from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, ConfigEvent, MetricEvent, SpecEvent
 from dagster_airbyte_proto.protocols.rapidbyte.manifest import declared_variables
@@ -125,7 +125,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
             return
         self.mask_more(config.secrets)
         spec = self.spec()
-        self.mask_more(secret_values(config.current, spec.config_schema))
+        self.mask_more(config_secrets(config.current, spec.config_schema))
         where = "taking the config that the connector wrote back"
         if not config.current and self.config.current:
             raise ConfigError(where, "it is empty", remedy=_STAYS)
@@ -287,7 +287,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
         return answer.message
 
     def _mask_secrets(self, spec: SpecEvent) -> None:
-        self.mask_more(secret_values(self.config.current, spec.config_schema))
+        self.mask_more(config_secrets(self.config.current, spec.config_schema))
 
     def mask_more(self, secrets: Iterable[str]) -> None:
         self._lasting_mask = self._lasting_mask.extended(secrets)

@@ -108,9 +108,11 @@ def first_generation(before: Delivery | None) -> int:
 
     A destination keeps the rows of all generations from the one on that it is to show. So no number may come again,
     also where the state store was set back: they go by the clock, as the versions of Singer's taps do. Where the clock
-    was set back, they go by those of the plan before.
+    was set back, they go by those of the plan before, and by its version.
     """
-    return max(_now(), before.plan.first_generation + _GENERATIONS_OF_A_PLAN if before is not None else 0)
+    if before is None:
+        return _now()
+    return max(_now(), before.plan.first_generation + _GENERATIONS_OF_A_PLAN, before.plan.version + 1)
 
 
 def generations(first: int, attempts: int) -> Iterator[int]:

@@ -101,12 +101,12 @@ def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: Strea
         raise _other_key(context, spec, stream)
     if not context.request.is_full:
         store, witness = context.delivery.store, tables.witness(spec.name, lease.connection)
-        remembered = Remembered(store.landed_tables(lease.connection).get(stream))
         remedy = (
             f"Send all rows again: `{full_command(lease.connection, stream)}`; partitions after"
             f" `airbyte-proto state reset {lease.connection} {stream}`."
         )
-        check_witness(store, lease, stream, witness, remembered, remedy=remedy)
+        remembered = Remembered(store.landed_tables(lease.connection).get(stream), remedy=remedy)
+        check_witness(store, lease, stream, witness, remembered)
     return target
 
 

@@ -106,7 +106,7 @@ class ProcessDelivery:
             context.destination.config.current,
             self._stream,
             context.sync_id,
-            _asset(plan),
+            plan.asset_name,
             context.connection.on_error,
             self._kept.before(),
         )
@@ -156,10 +156,7 @@ class ProcessDelivery:
     def _explained(self, error: ConnectorError, running: RunningConnector) -> ConnectorError:
         """The error of a destination that reads no more, with its own words. Takes in what it said before it ended."""
         self._read_on(running, _LAST_WORDS_SECONDS)
-        report = running.wait(_LAST_WORDS_SECONDS)
-        mask = self._context.destination.mask
-        ended = mask.text(report.how_it_ended_and_why) if report else ""
-        found = ended if report is not None and report.is_over_limit else self._output.error or ended
+        found = self._reason(running.wait(_LAST_WORDS_SECONDS), "")
         if not found:
             return error
         retryable = error.retryable or self._output.is_transient
@@ -377,10 +374,7 @@ class ProcessDelivery:
             raise ConnectorError(doing, error or "")
         has_failed = report is None or not (report.ended_cleanly or self._has_proof_of_all)
         if has_failed or (error is not None and self.acknowledged < part.end):
-            mask = self._context.destination.mask
-            ended = mask.text(report.how_it_ended_and_why) if report else "it closed its output and did not end"
-            # One that is ended for a limit may report that as an error of its own, in words that name no limit.
-            found = ended if report is not None and report.is_over_limit else error or ended
+            found = self._reason(report, "it closed its output and did not end")
             failure = ConnectorError(doing, found, retryable=self._output.is_transient)
             failure.pauses_seconds = self._output.pauses_seconds
             raise failure
@@ -392,13 +386,12 @@ class ProcessDelivery:
                 remedy=_SILENT_REMEDY if self._protocol.proves_by_result else _EXIT_REMEDY,
             )
 
+    def _reason(self, report: ExitReport | None, without_report: str) -> str:
+        """The destination's own error, else how it ended; of one that was ended for a limit, which one that was."""
+        ended = self._context.destination.mask.text(report.how_it_ended_and_why) if report else without_report
+        return ended if report is not None and report.is_over_limit else self._output.error or ended
+
     def _check_cancelled(self) -> None:
         self._metrics.look(self.sent, self.acknowledged, self.encoder.encoded_bytes)
         if self._context.is_cancelled():
             raise Cancelled("delivering rows to the destination", "it was cancelled")
-
-
-def _asset(plan: SealedPlan) -> str:
-    """The name of what is delivered, the same in each run."""
-    partition = "" if plan.partition is None else f"[{plan.partition}]"
-    return f"{plan.connection}.{plan.stream}{partition}"

@@ -5,23 +5,15 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset
 from dagster_airbyte_proto.checkpoints.transform_states import stored_transform_states
 from dagster_airbyte_proto.connection import PushOptions
-from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.load import TransformState
-from dagster_airbyte_proto.loads.plan_query import (
-    CHANGE,
-    OWN_COLUMNS,
-    PlannedRows,
-    PlanQuery,
-    RowChange,
-)
+from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS, PlannedRows, PlanQuery
 from dagster_airbyte_proto.loads.program_identity import connector_program
 from dagster_airbyte_proto.loads.push import (
-    PlannedCounts,
     PushPosition,
     SealedPlan,
     TableSnapshot,
@@ -32,7 +24,7 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files
 from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
-from dagster_airbyte_proto.sync.push.attempts import MAX_ATTEMPTS
+from dagster_airbyte_proto.sync.push.attempts import first_generation
 from dagster_airbyte_proto.sync.push.content.row_versions import row_version
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table, stored_position
 from dagster_airbyte_proto.sync.push.plan.field_origins import cursor_field
@@ -44,9 +36,10 @@ from dagster_airbyte_proto.sync.push.plan.plan_digests import (
     selection_of,
     with_connectors,
 )
-from dagster_airbyte_proto.sync.push.plan.plan_files import column_of, plan_files
+from dagster_airbyte_proto.sync.push.plan.plan_files import plan_files
 from dagster_airbyte_proto.sync.push.plan.removal_guard import check_max_removed, check_removals
-from dagster_airbyte_proto.sync.push.plan.table_files import TableFiles, release_files, table_files
+from dagster_airbyte_proto.sync.push.plan.table_files import release_files, table_files
+from dagster_airbyte_proto.sync.push.plan.written_plan import WrittenPlan, written_plan
 from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command
 from dagster_airbyte_proto.transforms.transform_choice import described_connectors
 
@@ -136,7 +129,7 @@ def make_plan(
         query = query._replace(after=position.cursor)
         if options.changes_by is ChangesBy.SNAPSHOTS:
             query = query._replace(since=_since(context, stream, options, query, position))
-        _check_cursor(options, query, position)
+        _check_cursor(context.delivery.connection.name, options, query, position)
     plan_id = secrets.token_hex(8)
     storage = context.engine.tables.storage
     plans = _plans_folder(context, stream, origin)
@@ -153,7 +146,9 @@ def make_plan(
             sends_all = query.sends_all or options.mode is PushMode.OVERWRITE
             before = () if sends_all else _transform_states(context, stream)
             states = origin.transforms.apply(f"{folder}/rows", storage, before)
-        plan = _sealed(context, stream, options, query, written_plan(query, folder, planned, own, storage))
+        # A new version has all rows, and those that were delivered before are marked: they count as changed.
+        counted = query._replace(sends_all=False) if options.removes_by_version else query
+        plan = _sealed(context, stream, options, query, written_plan(counted, folder, planned, own, storage))
         plan = _with_ends(options, query, plan, planned, None if starts_over else position)
         json_fields = tuple(field.name for field in origin.fields if isinstance(field.type, pa.JsonType))
         plan = msgspec.structs.replace(
@@ -198,7 +193,8 @@ def _version(context: PushContext, options: PushOptions, plan: SealedPlan, posit
             f"{plan.stream}: rows are gone ({removed:,}), so all that are there ({plan.rows_to_write:,}) go as a new"
             " version, which is activated once the destination has them"
         )
-    return row_version(position, context.delivery.sync_id * MAX_ATTEMPTS, is_new=removed > 0)
+    before = context.delivery.store.deliveries(plan.connection).get(plan.stream)
+    return row_version(position, first_generation(before), is_new=removed > 0)
 
 
 def _may_leave_sent_rows_out(context: PushContext, origin: PushOrigin) -> bool:
@@ -280,6 +276,7 @@ def _sweep(context: PushContext, stream: StreamId, plans: str, storage: Storage)
     """Removes the plans that runs left which died, but for one that is still to be gone on with."""
     known = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
     kept = () if known is None else (*known.plan.files, *known.plan.removal_files)
+    context.delivery.renewal.check()  # A run that slept since must not remove the plan of the one that took over.
     remove_orphan_files(plans, [file.path for file in kept], storage)
 
 
@@ -305,16 +302,6 @@ def _plans_folder(context: PushContext, stream: StreamId, origin: PushOrigin) ->
 def _sealed(
     context: PushContext, stream: StreamId, options: PushOptions, query: PlanQuery, written: WrittenPlan
 ) -> SealedPlan:
-    storage = context.engine.tables.storage
-    files = own.files if own is not None else plan_files(f"{folder}/rows", storage)
-    removal_files = plan_files(f"{folder}/removed", storage)
-    changes = [column_of(file, storage, CHANGE) for file in files] if own is None else []
-    changed = sum(int(pc.sum(pc.equal(each, RowChange.CHANGED.value)).as_py() or 0) for each in changes)
-    # Else all rows count as new.
-    changed = changed if options.removes_by_version or not query.sends_all else 0
-    written = sum(file.rows for file in files)
-    removed = sum(file.rows for file in removal_files)
-    _check_all_found(query, folder, planned, written + removed)
     return SealedPlan(
         plan_id=written.folder.rpartition("/")[2],
         connection=context.delivery.connection.name,

@@ -293,8 +293,8 @@ def _parts(
     context: PushContext, delivery: Delivery, options: PushOptions, origin: PushOrigin
 ) -> Callable[[int], Iterator[PlanPart]]:
     """The parts of a plan from a position on, for one process each. Each call is another attempt."""
-    # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
-    generations = count(context.delivery.sync_id * MAX_ATTEMPTS)
+    plan = delivery.plan
+    numbers = generations(plan.first_generation, delivery.attempts)
     rules, skips = _rules(context, plan.stream, options), context.delivery.connection.on_error == "skip"
 
     def parts(start: int) -> Iterator[PlanPart]:

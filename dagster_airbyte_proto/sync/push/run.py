@@ -226,8 +226,9 @@ def refused_streams(
 def refused_by_spec(destination: Destination) -> Mapping[StreamId, ConfigError]:
     """The streams that the destination does not take by its spec: all of them if it is a source."""
     spec, connection = destination.spec(), destination.connection
-    refusals = {
-        name: _refusal(destination.protocol, spec, options) for name, options in (connection.push or {}).items()
+    found = {
+        StreamId.of(name): _refusal(destination.protocol, spec, options)
+        for name, options in (connection.push or {}).items()
     }
     return _as_errors(connection, {stream: reason for stream, reason in found.items() if reason is not None})
 

@@ -65,8 +65,8 @@ def _ways_out(delivery: Delivery, *, is_full: bool = False) -> str:
     name, full = delivery.plan.connection, "--full " if is_full else ""
     return (
         f"Look at the destination: `airbyte-proto push unknown {name}` lists these rows, in the order of sending."
-        f" Then run `airbyte-proto push {name} --retry-unknown`, which sends all of them again; or, if the first N are"
-        f" there, `--unknown-landed N/{delivery.undecided}` in its place.{_of_partition(delivery)}"
+        f" Then run `airbyte-proto push {name} {full}--retry-unknown`, which sends all of them again; or, if the first"
+        f" N are there, `{full}--unknown-landed N/{delivery.undecided}` in its place.{_of_partition(delivery)}"
     )
 
 

@@ -52,4 +52,4 @@ def test_options_of_destinations_and_sources_do_not_mix(place: Place) -> None:
     recorded = place.run("certify", _connect(place), "--writes", "--record", "recording")
     assert recorded.code == 2 and "--record is for sources" in recorded.err
     source = place.run("certify", place.connect({"streams": {"users": {"records": 1}}}), "--writes")
-    assert source.code == 2 and "this connection has none" in source.err
+    assert source.code == 2 and "it has no `push`" in source.err

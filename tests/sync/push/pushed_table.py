@@ -33,7 +33,7 @@ from dagster_airbyte_proto.sync.push.run import push_connection
 from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
 from dagster_airbyte_proto.testing.faults import CallFaults
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
-from tests.sync.enrichment.kept_tally import kept_tally
+from tests.sync.enrichment.kept_tally import kept_tallies, kept_tally
 from tests.sync.faulty_engine import FaultyEngine, end_lease
 
 FORMAT = "dagster_airbyte_proto.testing.folder.format:FOLDER"
@@ -160,14 +160,7 @@ class PushedTable:
     def engine(self) -> Engine:
         if self.faults is None:
             return Engine(self.settings, connector_options=ConnectorOptions(stop_grace_seconds=self.grace_seconds))
-        store = with_faults(SqlStore(self.settings.state_url), self.faults)
-        tables = with_faults(self.tables, self.faults)
-        return Engine(
-            self.settings,
-            store=store,
-            tables=tables,
-            connector_options=ConnectorOptions(stop_grace_seconds=self.grace_seconds),
-        )
+        return FaultyEngine(self.settings, self.faults, self.tables, self.grace_seconds)
 
     def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""

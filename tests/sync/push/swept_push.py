@@ -122,5 +122,8 @@ class SweptPush:
             assert times.keys() == self._ever, where
         else:
             assert (table.held_by_version() if self.has_versions else table.held()) == people, where
+        if self.mode in _SENT_ONCE:
+            again = {row: sent for row, sent in times.items() if sent > 1 + self._may_come_again[row]}
+            assert again == {}, where
         if table.protocol == "syncmaven":
             assert table.kept_names() == self.names, where

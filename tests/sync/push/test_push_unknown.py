@@ -182,8 +182,8 @@ def test_after_all_rows_have_landed_nothing_is_sent_that_nobody_remembers(quick_
 def test_the_way_out_is_named_where_the_table_that_remembers_is_gone_too(quick_folder: Path) -> None:
     table = _interrupted(quick_folder)
     shutil.rmtree(table.tables.folder(TableName("_pushes", "crm__contacts")))
-    assert "`airbyte-proto push --full`" in (table.contacts().error or "")
-    assert "`--full --retry-unknown` sends them again" in (table.contacts(is_full=True).error or "")
+    assert "`airbyte-proto push crm --full --streams contacts`" in (table.contacts().error or "")
+    assert "--full --retry-unknown`, which sends all of them again" in (table.contacts(is_full=True).error or "")
     assert table.contacts(is_full=True, retries_unknown=True).status == "complete"
     assert table.delivered().keys() == set(range(20))
 

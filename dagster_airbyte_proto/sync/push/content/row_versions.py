@@ -24,7 +24,7 @@ from dagster_airbyte_proto.transforms.transform import DROPPED
 def row_version(position: PushPosition | None, first_free: int, *, is_new: bool) -> int:
     """Returns the version of a plan's rows: that of the position, if there is one and it is not to be a new one.
 
-    A new one is greater than all before: those of `overwrite` count on with the runs, as `first_free` does.
+    A new one is greater than all before, those of `overwrite` too: `first_free` goes by the clock, as these do.
     """
     before = 0 if position is None else position.version
     return before if before and not is_new else max(first_free, before + 1)

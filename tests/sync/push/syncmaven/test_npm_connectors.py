@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
