@@ -9,7 +9,8 @@
 
 import re
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.errors import InternalError, ProtoError, StateConflict
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
@@ -33,19 +34,38 @@ class SimulationResult(NamedTuple):
     runs: Counter[str]
 
 
+class Simulation(Protocol):
+    """What carries out the steps of a schedule, and raises Violation. `what` it does now; `runs` counts by outcome."""
+
+    what: str
+    runs: Counter[str]
+
+    @property
+    def fired(self) -> list[tuple[str, CallFault]]: ...
+
+    def carry_out(self, step: Any, /) -> None: ...
+
+    def come_right(self) -> None: ...
+
+
 def run_schedule(schedule: Schedule, place: Place) -> SimulationResult:
     """Runs the schedule in a new world."""
-    simulation = _Simulation(World(place, schedule.writes, schedule.state, parallel=schedule.parallel))
+    world = World(place, schedule.writes, schedule.state, parallel=schedule.parallel)
+    return run_steps(_Simulation(world), schedule.steps)
+
+
+def run_steps(simulation: Simulation, steps: Sequence[Any]) -> SimulationResult:
+    """Carries out the steps, then has everything come right."""
     violation = ""
     try:
-        for number, step in enumerate(schedule.steps):
+        for number, step in enumerate(steps):
             simulation.what = f"step {number} ({step.action})"
             simulation.carry_out(step)
         simulation.what = "the end"
         simulation.come_right()
     except (Violation, ProtoError) as found:
         violation = f"{simulation.what}: {type(found).__name__}: {found}"
-    return SimulationResult(violation, simulation.world.fired, simulation.runs)
+    return SimulationResult(violation, simulation.fired, simulation.runs)
 
 
 class _Simulation:
@@ -54,6 +74,10 @@ class _Simulation:
         self.what = ""
         self.runs: Counter[str] = Counter()
         self._set_back = False
+
+    @property
+    def fired(self) -> list[tuple[str, CallFault]]:
+        return self.world.fired
 
     def carry_out(self, step: Step) -> None:
         world = self.world

@@ -15,15 +15,16 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from dagster_airbyte_proto.errors import InternalError, ProtoError, StateConflict
+from dagster_airbyte_proto.errors import InternalError, StateConflict
 from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.sync.push.push_context import PushRequest
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport
 from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.testing.faults import CallFault
 from tests.simulation.pushes.push_schedule import PushAction, PushSchedule, PushStep
 from tests.simulation.pushes.push_world import PushRun, PushWorld
 from tests.simulation.pushes.scripted_destination import Sent
-from tests.simulation.simulation import SimulationResult, Violation
+from tests.simulation.simulation import SimulationResult, Violation, run_steps
 from tests.simulation.world import Place
 
 _LOAD = re.compile(r"loads resolve (\S+) --as")
@@ -33,17 +34,7 @@ _BUG = "This is a bug"
 
 def run_push_schedule(schedule: PushSchedule, place: Place) -> SimulationResult:
     """Runs the schedule in a new world."""
-    simulation = _Pushes(PushWorld(place, schedule.kind))
-    violation = ""
-    try:
-        for number, step in enumerate(schedule.steps):
-            simulation.what = f"step {number} ({step.action})"
-            simulation.carry_out(step)
-        simulation.what = "the end"
-        simulation.come_right()
-    except (Violation, ProtoError) as found:
-        violation = f"{simulation.what}: {type(found).__name__}: {found}"
-    return SimulationResult(violation, simulation.world.fired, simulation.runs)
+    return run_steps(_Pushes(PushWorld(place, schedule.kind)), schedule.steps)
 
 
 class _Pushes:
@@ -51,6 +42,10 @@ class _Pushes:
         self.world = world
         self.what = ""
         self.runs: Counter[str] = Counter()
+
+    @property
+    def fired(self) -> list[tuple[str, CallFault]]:
+        return self.world.fired
 
     def carry_out(self, step: PushStep) -> None:
         world = self.world
