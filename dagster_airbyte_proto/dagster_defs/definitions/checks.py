@@ -115,14 +115,7 @@ def check_results(
     names = [each.name for each in known if each in selected]
     answer = _query_table(inputs, names)
     return [
-        dg.AssetCheckResult(
-            asset_key=key,
-            check_name=name,
-            passed=outcome.passed,
-            description=outcome.text,
-            metadata={f"airbyte_proto/{label}": value for label, value in outcome.facts},
-            severity=SEVERITIES[(checks.nulled or "warn") if name == NULLED else checks.severity],
-        )
+        outcome.result(key, name, (checks.nulled or "warn") if name == NULLED else checks.severity)
         for name in names
         for outcome in [_outcome(name, inputs, checks, answer)]
     ]
@@ -138,13 +131,25 @@ _DESCRIPTIONS = {
 }
 
 
-SEVERITIES = {"warn": dg.AssetCheckSeverity.WARN, "error": dg.AssetCheckSeverity.ERROR}
+_SEVERITIES = {"warn": dg.AssetCheckSeverity.WARN, "error": dg.AssetCheckSeverity.ERROR}
 
 
-class _Outcome(NamedTuple):
+class CheckOutcome(NamedTuple):
+    """The outcome of one check, with the facts for its metadata."""
+
     passed: bool
     text: str
     facts: tuple[tuple[str, Any], ...] = ()
+
+    def result(self, key: dg.AssetKey, name: str, severity: str) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(
+            asset_key=key,
+            check_name=name,
+            passed=self.passed,
+            description=self.text,
+            metadata={f"airbyte_proto/{label}": value for label, value in self.facts},
+            severity=_SEVERITIES[severity],
+        )
 
 
 class _Answer(NamedTuple):
@@ -172,7 +177,7 @@ def _chosen(planned: PlannedStream, checks: StreamChecks) -> Iterator[str]:
         yield FRESHNESS
 
 
-def _outcome(name: str, inputs: CheckInput, checks: StreamChecks, answer: _Answer) -> _Outcome:
+def _outcome(name: str, inputs: CheckInput, checks: StreamChecks, answer: _Answer) -> CheckOutcome:
     if name == COUNTS:
         return _counts(inputs)
     if name == REJECTS:
@@ -182,65 +187,65 @@ def _outcome(name: str, inputs: CheckInput, checks: StreamChecks, answer: _Answe
     if name == SCHEMA:
         return _schema(inputs)
     if answer.error:
-        return _Outcome(False, f"The table could not be queried: {answer.error}")
+        return CheckOutcome(False, f"The table could not be queried: {answer.error}")
     return _primary_key(answer) if name == PRIMARY_KEY else _freshness(answer, checks)
 
 
-def _counts(inputs: CheckInput) -> _Outcome:
+def _counts(inputs: CheckInput) -> CheckOutcome:
     report = inputs.report
     facts = (("emitted", report.emitted), ("committed", report.committed), ("rejected", report.rejected))
     if report.unknown:
-        return _Outcome(False, f"It is not known yet whether {report.unknown} records have landed.", facts)
+        return CheckOutcome(False, f"It is not known yet whether {report.unknown} records have landed.", facts)
     if report.emitted + report.added != report.committed + report.rejected:
-        return _Outcome(False, "Records are not accounted for.", facts)
+        return CheckOutcome(False, "Records are not accounted for.", facts)
     if inputs.miscounts:
-        return _Outcome(False, "; ".join(inputs.miscounts), facts)
-    return _Outcome(True, f"{report.committed} of {report.emitted} records are in the table.", facts)
+        return CheckOutcome(False, "; ".join(inputs.miscounts), facts)
+    return CheckOutcome(True, f"{report.committed} of {report.emitted} records are in the table.", facts)
 
 
-def _rejects(report: StreamReport, checks: StreamChecks) -> _Outcome:
+def _rejects(report: StreamReport, checks: StreamChecks) -> CheckOutcome:
     # What a filter or a transform left out counts as rejected in the report, but the user asked for that.
     rejected = report.refused
     share = rejected / report.emitted if report.emitted else 0.0
     passed = rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
     reasons = "; ".join(f"{count}: {reason}" for reason, count in report.rejections.items())
     facts = (("rejected", rejected), ("rejected_share", share))
-    return _Outcome(passed, reasons or "Nothing was rejected.", facts)
+    return CheckOutcome(passed, reasons or "Nothing was rejected.", facts)
 
 
-def _nulled(inputs: CheckInput) -> _Outcome:
+def _nulled(inputs: CheckInput) -> CheckOutcome:
     nulled = inputs.report.nulled
     facts = (("nulled", dict(nulled)), ("changed", inputs.report.changed))
     if not nulled:
-        return _Outcome(True, "Every value fitted its column.", facts)
+        return CheckOutcome(True, "Every value fitted its column.", facts)
     types = {column.name: column_type(column.type.table_type) for column in columns_in_tables(inputs.planned).all}
     found = (f"{count:,} of {name} ({types.get(name, 'no column')})" for name, count in nulled.items())
-    return _Outcome(False, f"Values that did not fit their column, now NULL: {', '.join(found)}.", facts)
+    return CheckOutcome(False, f"Values that did not fit their column, now NULL: {', '.join(found)}.", facts)
 
 
-def _schema(inputs: CheckInput) -> _Outcome:
+def _schema(inputs: CheckInput) -> CheckOutcome:
     ignored = inputs.report.ignored_fields
     facts = (("ignored_fields", dict(ignored)), ("changed", inputs.report.changed))
     if not ignored:
-        return _Outcome(True, "Every field has its column.", facts)
+        return CheckOutcome(True, "Every field has its column.", facts)
     found = f"Fields without a column: {', '.join(sorted(ignored))}."
     if inputs.schema_policy in _DISCARDING_POLICIES:
-        return _Outcome(True, f"{found} schema_policy: {inputs.schema_policy} leaves them out.", facts)
-    return _Outcome(False, f"{found} {outdated_catalog_remedy()}", facts)
+        return CheckOutcome(True, f"{found} schema_policy: {inputs.schema_policy} leaves them out.", facts)
+    return CheckOutcome(False, f"{found} {outdated_catalog_remedy()}", facts)
 
 
-def _primary_key(answer: _Answer) -> _Outcome:
+def _primary_key(answer: _Answer) -> CheckOutcome:
     facts = (("rows", answer.rows), ("rows_without_key", answer.without_key), ("repeated_keys", answer.repeated))
     passed = answer.without_key == answer.repeated == 0
-    return _Outcome(passed, f"{answer.without_key} rows have no key, {answer.repeated} repeat another's.", facts)
+    return CheckOutcome(passed, f"{answer.without_key} rows have no key, {answer.repeated} repeat another's.", facts)
 
 
-def _freshness(answer: _Answer, checks: StreamChecks) -> _Outcome:
+def _freshness(answer: _Answer, checks: StreamChecks) -> CheckOutcome:
     if answer.newest is None:
-        return _Outcome(False, "No row has a cursor value.")
+        return CheckOutcome(False, "No row has a cursor value.")
     age = datetime.now(UTC) - answer.newest
     facts = (("newest_cursor", dg.MetadataValue.timestamp(answer.newest)), ("age_seconds", age.total_seconds()))
-    return _Outcome(
+    return CheckOutcome(
         checks.freshness is None or age <= checks.freshness, f"The newest cursor value is {age} old.", facts
     )
 

@@ -6,7 +6,7 @@ from failure would run the asset again.
 
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import dagster as dg
 
@@ -15,7 +15,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.checks import (
     COUNTS,
     FRESHNESS,
     REJECTS,
-    SEVERITIES,
+    CheckOutcome,
     StreamChecks,
     described_checks,
     parsed_time,
@@ -49,12 +49,6 @@ class PushCheckInput(NamedTuple):
     query: "Callable[[str], QueryResult] | None" = None
 
 
-class _Finding(NamedTuple):
-    passed: bool
-    text: str
-    facts: tuple[tuple[str, Any], ...] = ()
-
-
 def push_check_specs(key: dg.AssetKey, options: PushOptions, checks: StreamChecks) -> list[dg.AssetCheckSpec]:
     """The specs of the checks of one stream's asset. Those that mean nothing for a push are left out."""
     return described_checks(key, {name: _DESCRIPTIONS[name] for name in _chosen(options, checks)}, checks)
@@ -65,17 +59,9 @@ def push_check_results(
 ) -> list[dg.AssetCheckResult]:
     """Evaluates the `selected` checks of one complete stream. A failed check is a result, never an exception."""
     return [
-        dg.AssetCheckResult(
-            asset_key=key,
-            check_name=name,
-            passed=found.passed,
-            description=found.text,
-            metadata={f"airbyte_proto/{label}": value for label, value in found.facts},
-            severity=SEVERITIES[checks.severity],
-        )
+        _OUTCOMES[name](inputs, checks).result(key, name, checks.severity)
         for name in _chosen(inputs.options, checks)
         if dg.AssetCheckKey(key, name) in selected
-        for found in [_FINDINGS[name](inputs, checks)]
     ]
 
 
@@ -90,16 +76,16 @@ def _chosen(options: PushOptions, checks: StreamChecks) -> Iterator[str]:
         yield FRESHNESS
 
 
-def _counts(inputs: PushCheckInput, _checks: StreamChecks) -> _Finding:
+def _counts(inputs: PushCheckInput, _checks: StreamChecks) -> CheckOutcome:
     report = inputs.report
     facts = tuple((name, getattr(report, name)) for name in ("sent", "acknowledged", "rejected", "unknown"))
     if report.unknown:
-        return _Finding(False, f"Of {report.unknown:,} rows it is not known whether they arrived.", facts)
+        return CheckOutcome(False, f"Of {report.unknown:,} rows it is not known whether they arrived.", facts)
     is_whole = report.sent == report.acknowledged + report.rejected
-    return _Finding(is_whole, f"{report.acknowledged:,} of {report.sent:,} rows were acknowledged.", facts)
+    return CheckOutcome(is_whole, f"{report.acknowledged:,} of {report.sent:,} rows were acknowledged.", facts)
 
 
-def _rejects(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
+def _rejects(inputs: PushCheckInput, checks: StreamChecks) -> CheckOutcome:
     report = inputs.report
     # Rows that a transform drops are meant to be: nobody has to look at them.
     rejected = max(0, report.rejected - report.rejections.get(DROPPED, 0))
@@ -109,38 +95,38 @@ def _rejects(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
     if report.unnamed:
         reasons.append(f"{report.unnamed:,}: rejected by the destination, which does not name them")
     facts = (("rejected", rejected), ("rejected_share", share))
-    return _Finding(passed, "; ".join(reasons) or "Nothing was rejected.", facts)
+    return CheckOutcome(passed, "; ".join(reasons) or "Nothing was rejected.", facts)
 
 
-def _removals(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
+def _removals(inputs: PushCheckInput, checks: StreamChecks) -> CheckOutcome:
     planned = inputs.report.planned
     removed = planned.removed or 0
     if planned.unchanged is None:  # Nobody has counted what is there.
         passed = removed <= (checks.max_removed or 0)
-        return _Finding(passed, f"{removed:,} rows were removed at the destination.", (("removed", removed),))
+        return CheckOutcome(passed, f"{removed:,} rows were removed at the destination.", (("removed", removed),))
     there = removed + (planned.changed or 0) + planned.unchanged
     share = removed / there if there else 0.0
     passed = removed <= (checks.max_removed or 0) or share <= checks.max_removed_share
     facts = (("removed", removed), ("removed_share", share))
-    return _Finding(passed, f"{removed:,} of the {there:,} rows that the destination had were removed.", facts)
+    return CheckOutcome(passed, f"{removed:,} of the {there:,} rows that the destination had were removed.", facts)
 
 
-def _freshness(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
+def _freshness(inputs: PushCheckInput, checks: StreamChecks) -> CheckOutcome:
     """Of a cursor that is a time, its newest value; else the time at which a row was delivered last."""
     by_cursor = inputs.options.changes_by is ChangesBy.CURSOR
     label = "newest_cursor" if by_cursor else "delivered_at"
     try:
         newest = parsed_time(inputs.report.cursor if by_cursor else _delivered_at(inputs))
     except ProtoError as error:
-        return _Finding(False, f"The delivered table could not be queried: {error}")
+        return CheckOutcome(False, f"The delivered table could not be queried: {error}")
     except ValueError:
-        return _Finding(False, "The cursor is no time.")
+        return CheckOutcome(False, "The cursor is no time.")
     if newest is None:
-        return _Finding(False, "No row was delivered yet.")
+        return CheckOutcome(False, "No row was delivered yet.")
     age = datetime.now(UTC) - newest
     facts = ((label, dg.MetadataValue.timestamp(newest)), ("age_seconds", age.total_seconds()))
     what = "The newest cursor value" if by_cursor else "The row that was delivered last"
-    return _Finding(checks.freshness is None or age <= checks.freshness, f"{what} is {age} old.", facts)
+    return CheckOutcome(checks.freshness is None or age <= checks.freshness, f"{what} is {age} old.", facts)
 
 
 def _delivered_at(inputs: PushCheckInput) -> str | None:
@@ -152,7 +138,7 @@ def _delivered_at(inputs: PushCheckInput) -> str | None:
     return None if newest is None else str(newest)
 
 
-_FINDINGS: dict[str, Callable[[PushCheckInput, StreamChecks], _Finding]] = {
+_OUTCOMES: dict[str, Callable[[PushCheckInput, StreamChecks], CheckOutcome]] = {
     COUNTS: _counts,
     REJECTS: _rejects,
     REMOVALS: _removals,
