@@ -28,6 +28,7 @@ from tests.simulation.simulation import SimulationResult, Violation, run_steps
 from tests.simulation.world import Place
 
 _LOAD = re.compile(r"loads resolve (\S+) --as")
+_ALL_AGAIN = re.compile(r"push \S+ --full")
 _TRIES = 10
 _BUG = "This is a bug"
 
@@ -202,7 +203,7 @@ class _Pushes:
         elif "--full --retry-unknown" in text:
             self.runs["decided"] += 1
             return self._word()._replace(is_full=True)
-        elif "push --full" in text:
+        elif _ALL_AGAIN.search(text):
             self.runs["sent all again"] += 1
             return PushRequest(is_full=True)
         elif "state reset" in text:
