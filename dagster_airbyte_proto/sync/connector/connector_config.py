@@ -10,7 +10,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -22,6 +22,9 @@ from dagster_airbyte_proto.launchers.packages.manifest_launcher import INJECTED_
 from dagster_airbyte_proto.launchers.permissions import parse_variables
 from dagster_airbyte_proto.masking import named_secrets
 from dagster_airbyte_proto.protocols.conversation import encode_config
+from dagster_airbyte_proto.protocols.events import ConfigEvent
+
+_TAKEN_AT_ONCE = 20
 
 
 @dataclass(frozen=True)
@@ -101,3 +104,30 @@ def connector_config(
         filled_secrets=filled.secrets | named_secrets(granted),
         has_open_templates=window is None and has_template(written),
     )
+
+
+class RewrittenConfigs:
+    """Passes the first 20 configs that a connector sends back to `take` at once. Of later ones, `take_newest` passes
+    the newest.
+
+    To take one costs a check, a new mask and a write to the store: some milliseconds, and the mask's part grows with
+    each secret. A connector that rotates its token sends a few a day. One that sends thousands must not keep the thread
+    that reads from noticing a hang or a cancellation.
+    """
+
+    def __init__(self, take: Callable[[ConfigEvent], None]) -> None:
+        self._take = take
+        self._left = _TAKEN_AT_ONCE
+        self._newest: ConfigEvent | None = None
+
+    def receive(self, event: ConfigEvent) -> None:
+        self._newest = event
+        if self._left:
+            self._left -= 1
+            self.take_newest()
+
+    def take_newest(self) -> None:
+        """Call it now and then, and at the end."""
+        event, self._newest = self._newest, None
+        if event is not None:
+            self._take(event)

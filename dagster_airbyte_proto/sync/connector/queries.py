@@ -24,7 +24,7 @@ from dagster_airbyte_proto.protocols.events import (
     PlainLine,
     UnknownEvent,
 )
-from dagster_airbyte_proto.sync.connector.rewritten_configs import RewrittenConfigs
+from dagster_airbyte_proto.sync.connector.connector_config import RewrittenConfigs
 from dagster_airbyte_proto.sync.run_log import RunLog
 
 QUERY_TIMEOUT_SECONDS = 600.0

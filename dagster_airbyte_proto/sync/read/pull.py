@@ -45,7 +45,7 @@ from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
 from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
 from dagster_airbyte_proto.sync.commit.commit_scheduler import CommitScheduler
 from dagster_airbyte_proto.sync.completeness import READING, ConnectorEnding, ended_by_itself
-from dagster_airbyte_proto.sync.connector.rewritten_configs import RewrittenConfigs
+from dagster_airbyte_proto.sync.connector.connector_config import RewrittenConfigs
 from dagster_airbyte_proto.sync.preparation import PreparedSync
 from dagster_airbyte_proto.sync.read.batch_files import locate_files, record_lines, replayed_batch_error
 from dagster_airbyte_proto.sync.read.hang_detector import HangDetector
