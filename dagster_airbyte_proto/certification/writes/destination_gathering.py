@@ -28,11 +28,11 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.protocols.destination import DestinationOperation, HasCatalog, PushedStream
 from dagster_airbyte_proto.protocols.events import SpecEvent
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations, row_schema_of
 from dagster_airbyte_proto.sync.connector.launcher_choice import destination_protocol_of
 from dagster_airbyte_proto.sync.connector.opened_source import opened_destination
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog
 
 _MODES = (PushMode.UPSERT, PushMode.APPEND, PushMode.UPDATE)

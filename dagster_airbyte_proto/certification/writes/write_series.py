@@ -27,8 +27,8 @@ from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.protocols.destination import PushedStream, WriteRequest
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
-from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.state_server.served_values import served_values
 

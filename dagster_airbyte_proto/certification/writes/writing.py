@@ -25,10 +25,9 @@ from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.destination import Echo, RejectedRecord, SentPosition, StreamResult, WriteRequest
 from dagster_airbyte_proto.protocols.events import ConfigEvent, PlainLine, RecordLine
+from dagster_airbyte_proto.sync.connector.destination import ConnectorOutput, Destination
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
-from dagster_airbyte_proto.sync.push.destination_output import ConnectorOutput
 from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch
-from dagster_airbyte_proto.sync.push.push_context import Destination
 
 _READ_SECONDS = 0.25
 _QUIET_SECONDS = 2.0

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.errors import ConfigError
     from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
     from dagster_airbyte_proto.protocols.events import CheckEvent
+    from dagster_airbyte_proto.sync.connector.destination import Destination
     from dagster_airbyte_proto.sync.connector.source import Source
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.sync.plan.stream_plan import Slice
-    from dagster_airbyte_proto.sync.push.push_context import Destination
     from dagster_airbyte_proto.sync.run_log import RunLog
 
 _SPEC = ("field", "type", "required", "secret", "default", "description")

@@ -23,7 +23,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_of
 from dagster_airbyte_proto.protocols.raw_json import exact_json
 from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchDemux
 from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
-from dagster_airbyte_proto.sync.push.push_context import Destination
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.transforms.component import ComponentReplies
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER
 

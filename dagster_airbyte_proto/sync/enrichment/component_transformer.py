@@ -25,8 +25,8 @@ from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.destination import StreamColumn
 from dagster_airbyte_proto.protocols.rapidbyte import transform as protocol
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.enrichment.component_process import TRANSFORMING, ComponentProcess
-from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.telemetry.sent_metrics import SentMetrics
 from dagster_airbyte_proto.transforms.component import ComponentReplies, row_numbers
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER

@@ -19,8 +19,7 @@ from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.masking import UnmaskedText
 from dagster_airbyte_proto.protocols.syncmaven import enrichment, messages
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import speaks_as_specified
-from dagster_airbyte_proto.sync.push.destination_output import ConnectorOutput
-from dagster_airbyte_proto.sync.push.push_context import Destination
+from dagster_airbyte_proto.sync.connector.destination import ConnectorOutput, Destination
 from dagster_airbyte_proto.sync.state_server.memory_values import LIMITS_OF_PROCESS, MemoryValues
 from dagster_airbyte_proto.sync.state_server.served_values import served_in_memory
 

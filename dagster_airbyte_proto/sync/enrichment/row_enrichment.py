@@ -23,6 +23,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.enrichment_process import (
     ENRICHING,
@@ -31,7 +32,6 @@ from dagster_airbyte_proto.sync.enrichment.enrichment_process import (
     check_connector,
     enrichment_process,
 )
-from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 
 _OF_FRAMES = frozenset(("name", "connector", "config", "config_file", "sandbox"))

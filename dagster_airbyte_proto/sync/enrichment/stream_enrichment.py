@@ -27,6 +27,7 @@ from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import ConnectorError, TransformError
 from dagster_airbyte_proto.model import EnrichmentSpec
 from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.component_process import check_component
 from dagster_airbyte_proto.sync.enrichment.component_transformer import ComponentTransformer
@@ -39,7 +40,6 @@ from dagster_airbyte_proto.sync.enrichment.enrichment_process import (
 )
 from dagster_airbyte_proto.sync.enrichment.transform_state import component_name, enrichment_name, shared_before
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
-from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.state_server.memory_values import (
     LIMITS_OF_PROCESS,

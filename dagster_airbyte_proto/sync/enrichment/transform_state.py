@@ -20,7 +20,7 @@ from dagster_airbyte_proto.sync.sync_context import SyncContext
 from dagster_airbyte_proto.transforms.transform_choice import Enrichers
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.sync.push.push_context import Destination
+    from dagster_airbyte_proto.sync.connector.destination import Destination
 
 
 _LONGEST_NAME = 200

@@ -1,91 +1,13 @@
-"""Takes in the output of a connector that gets rows: acknowledgements, errors, logs, and a config that it rewrote."""
+"""Takes in the output of a destination that gets rows: acknowledgements, errors, logs, and a config that it rewrote."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.destination import Echo, RejectedRecord, StreamResult
-from dagster_airbyte_proto.protocols.events import (
-    ConfigEvent,
-    ErrorEvent,
-    FailureKind,
-    LogEvent,
-    MetricEvent,
-    PlainLine,
-    RecordLine,
-    UnknownEvent,
-)
+from dagster_airbyte_proto.protocols.events import ConfigEvent, RecordLine
+from dagster_airbyte_proto.sync.connector.destination import ConnectorOutput, Destination
 from dagster_airbyte_proto.sync.push.content.rejected_records import RejectedRecords
-from dagster_airbyte_proto.sync.push.push_context import Destination
-
-_MAX_LINE_BYTES = 64 << 20
-
-
-class ConnectorOutput:
-    """The output of one process, line by line: its words go to the log, all else is for the caller.
-
-    `read` says what a line means, and metrics are those of `stream`. `error` is the first error that the connector
-    reported, without secrets.
-    """
-
-    def __init__(self, connector: Destination, read: Callable[[bytes], object], stream: StreamId | None = None) -> None:
-        self._connector, self._log, self._read, self._stream = connector, connector.log, read, stream
-        self._unfinished = b""
-        self._skipped: Counter[str] = Counter()
-        self.error: str | None = None
-        self.is_transient = False
-        self.pauses_seconds: tuple[float, ...] = ()
-
-    def feed(self, chunk: bytes) -> Iterator[object]:
-        """Takes in a piece of output, and returns what is in it. Raises ProtocolViolation for a line without an end."""
-        lines, newline, rest = chunk.rpartition(b"\n")
-        if newline:
-            whole, self._unfinished = self._unfinished + lines, rest
-            yield from self._taken(whole.split(b"\n"))
-        else:
-            self._unfinished += chunk
-        if len(self._unfinished) > _MAX_LINE_BYTES:
-            raise ProtocolViolation("reading the destination's output", f"a line of over {_MAX_LINE_BYTES:,} bytes")
-
-    def finish(self) -> Iterator[object]:
-        """Takes in the last line, if it has no end."""
-        last, self._unfinished = self._unfinished, b""
-        yield from self._taken([last])
-        for kind, count in self._skipped.items():
-            self._log.write("WARN", f"{count:,} messages {kind} were skipped")
-        self._skipped.clear()
-
-    def skip(self, kind: str) -> None:
-        """Logs a message that is of no use here."""
-        self._log.write("DEBUG", f"a message {kind} was skipped")
-
-    def _taken(self, lines: list[bytes]) -> Iterator[object]:
-        for line in lines:
-            if not line.strip():
-                continue
-            found = self._read(line)
-            if isinstance(found, ErrorEvent):
-                self._note(found)
-            elif isinstance(found, LogEvent):
-                self._log.write(found.level, found.message)
-            elif isinstance(found, MetricEvent):
-                self._connector.take_metric(found, self._stream)
-            elif isinstance(found, PlainLine):
-                self._log.write("DEBUG", found.line.decode(errors="replace")[:4000])
-            elif isinstance(found, UnknownEvent):
-                self._skipped[found.kind] += 1
-                if self._skipped[found.kind] == 1:
-                    self._log.write("WARN", f"a message {found.kind} was skipped: {found.reason}")
-            else:
-                yield found
-
-    def _note(self, error: ErrorEvent) -> None:
-        self.error = self.error or self._connector.mask.text(error.summary)
-        self.pauses_seconds = self.pauses_seconds or error.pauses_seconds
-        self.is_transient = self.is_transient or error.kind is FailureKind.TRANSIENT
-        self._log.write("ERROR", self._connector.mask.text(error.whole))
 
 
 class DestinationOutput:

@@ -10,9 +10,8 @@ from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.sync.commit.committer import Committer
-from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
@@ -22,8 +21,6 @@ from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole
 from dagster_airbyte_proto.sync.telemetry.delivery_metrics import NO_DELIVERY_METER, DeliveryMeter
 from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
-
-Destination = ConfiguredConnector[DestinationProtocol]
 
 
 class LandedRows(NamedTuple):

@@ -26,6 +26,7 @@ from dagster_airbyte_proto.protocols.events import SpecEvent
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.staging.faults import stream_fault
 from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.connector.destination_catalog import WantedStream, refusals
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
@@ -33,7 +34,7 @@ from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.old_history import prune_old_history
 from dagster_airbyte_proto.sync.push.job_interrupts import JobInterrupts
-from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destination, PushContext, PushRequest
+from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, PushContext, PushRequest
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport, status_of
 from dagster_airbyte_proto.sync.push.unknown_rows import rows_left_unknown

@@ -5,9 +5,10 @@ from typing import NamedTuple
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
-from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destination
+from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.relay.relay_tables import RelayTables
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions

@@ -17,6 +17,7 @@ from dagster_airbyte_proto.errors import ConnectorError, TransformCancelled, Tra
 from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.protocols.rapidbyte import transform as protocol
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.component_process import ComponentProcess
 from dagster_airbyte_proto.sync.enrichment.component_transformer import (
@@ -24,7 +25,6 @@ from dagster_airbyte_proto.sync.enrichment.component_transformer import (
     ComponentExchange,
     ComponentTransformer,
 )
-from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from tests.conformance.launcher import is_running, until
 from tests.support.wasm import guests

@@ -16,10 +16,10 @@ from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import StateConflict, TransformCancelled, TransformError
 from dagster_airbyte_proto.model import EnrichmentCalls, EnrichmentSpec
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.stream_enrichment import ConnectorEnricher, EnricherOptions, StoredRowCache
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
-from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.state_server.memory_values import LIMITS_OF_STATE
 from dagster_airbyte_proto.transforms.enrichment import Replies, RowCache

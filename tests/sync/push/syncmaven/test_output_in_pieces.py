@@ -8,9 +8,8 @@ import pytest
 from dagster_airbyte_proto.protocols.syncmaven import enrichment
 from dagster_airbyte_proto.protocols.syncmaven.destination import SyncmavenDestination
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.destination import ConnectorOutput, Destination
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.push.destination_output import ConnectorOutput
-from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from tests.sync.enrichment.test_row_enrichment import connection_of
 
