@@ -15,11 +15,11 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.process import Launcher
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.connector_config import connector_config
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.connector.launcher_choice import (
     ConnectorOptions,
     destination_protocol_of,
@@ -170,7 +170,7 @@ class Engine:
         config = connector_config(connection, os.environ, window)
         return Source(connection, config, connector, self.answer_cache, log)
 
-    def destination(self, connection: Connection, log: RunLog) -> ConfiguredConnector[DestinationProtocol]:
+    def destination(self, connection: Connection, log: RunLog) -> Destination:
         """The connection's connector, as the destination of a push. Raises ConfigError."""
         protocol = destination_protocol_of(connection)
         connector = LaunchableConnector(self._launcher(connection, log), protocol)

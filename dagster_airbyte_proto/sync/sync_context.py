@@ -8,10 +8,9 @@ from dagster_airbyte_proto.connection import ProgramLaunch, ReplayLaunch
 from dagster_airbyte_proto.loads.batch_folder import BatchFolder
 from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
-from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.events import ConfigEvent
 from dagster_airbyte_proto.sync.commit.committer import Committer
-from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
@@ -38,7 +37,7 @@ class SyncContext(NamedTuple):
     committer: Committer
     profiles: StreamProfiles
     log: RunLog
-    destination: ConfiguredConnector[DestinationProtocol] | None = None
+    destination: Destination | None = None
     enrichers: Enrichers = NO_ENRICHERS
     is_group: bool = False
 

@@ -29,7 +29,7 @@ from dagster_airbyte_proto.protocols.destination import (
 )
 from dagster_airbyte_proto.protocols.events import CheckEvent, OperationsEvent, UsageEvent
 from dagster_airbyte_proto.sync.connector.config_check import check_config
-from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.connector.queries import query_connector
 
 _NONE = b'{"operations":[],"is_proved":true}'
@@ -39,9 +39,7 @@ _SHOWN_STREAMS = 3
 _USAGE_SECONDS = 120.0
 
 
-def offered_operations(
-    destination: ConfiguredConnector[DestinationProtocol], *, fresh: bool = False
-) -> tuple[DestinationOperation, ...]:
+def offered_operations(destination: Destination, *, fresh: bool = False) -> tuple[DestinationOperation, ...]:
     """Returns what the destination writes to; nothing if it does not say. Raises ConfigError for a source, which lists
     the streams that it reads."""
     protocol = destination.protocol
@@ -59,12 +57,12 @@ def offered_operations(
     return protocol.operations(message)
 
 
-def may_have_catalog(destination: ConfiguredConnector[DestinationProtocol]) -> bool:
+def may_have_catalog(destination: Destination) -> bool:
     """True if `offered_operations` returned nothing because the destination did not say."""
     return destination.offered == _UNPROVED
 
 
-def _cached(destination: ConfiguredConnector[DestinationProtocol]) -> bytes | None:
+def _cached(destination: Destination) -> bytes | None:
     message = destination.usable_message(destination.cache.catalog(*destination.cache_key))
     return None if message == _UNPROVED else message
 
@@ -98,7 +96,7 @@ class WantedStream(NamedTuple):
 
 
 def refusals(
-    destination: ConfiguredConnector[DestinationProtocol],
+    destination: Destination,
     wanted: Mapping[StreamId, WantedStream],
     *,
     fresh: bool = False,
@@ -135,7 +133,7 @@ def _refused_by_catalog(
     return None
 
 
-def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes | None:
+def _queried(destination: Destination) -> bytes | None:
     """The catalog, or that there is none; None if nobody can tell. Raises ConnectorError if a later run may tell."""
     try:
         return _discovered(destination)
@@ -164,12 +162,12 @@ def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes | N
         return _NONE
 
 
-def _warn_of_unchecked(destination: ConfiguredConnector[DestinationProtocol], why: str) -> None:
+def _warn_of_unchecked(destination: Destination, why: str) -> None:
     unchecked = "streams are not checked against a catalog that the destination may have, and the next run asks again"
     destination.warn(f"{unchecked}: {why}")
 
 
-def _discovered(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:
+def _discovered(destination: Destination) -> bytes:
     invocation = destination.protocol.discover(destination.config.current)
     found = query_connector(destination.connector, [invocation], OperationsEvent, destination.listener)
     if found.read_streams:
@@ -184,7 +182,7 @@ class _NoVerdict(Exception):
     """A destination that does not say whether it is there."""
 
 
-def _check_that_it_is_there(destination: ConfiguredConnector[DestinationProtocol], error: ConnectorError) -> None:
+def _check_that_it_is_there(destination: Destination, error: ConnectorError) -> None:
     """Raises ConnectorError, which a later run may not meet, if the destination is away."""
     invocation = destination.protocol.check(destination.config.current)
     try:
@@ -205,11 +203,11 @@ def _check_that_it_is_there(destination: ConfiguredConnector[DestinationProtocol
         )
 
 
-def _only_reads(destination: ConfiguredConnector[DestinationProtocol]) -> bool:
+def _only_reads(destination: Destination) -> bool:
     return not _has_usage(destination, Verb.WRITE) and _has_usage(destination, Verb.READ)
 
 
-def _has_usage(destination: ConfiguredConnector[DestinationProtocol], verb: Verb) -> bool:
+def _has_usage(destination: Destination, verb: Verb) -> bool:
     """True if the connector explains a request. Nothing else is taken from the text: programs word it as they like."""
     invocation = destination.protocol.usage(verb, destination.spec())
     if invocation is None:
@@ -223,7 +221,7 @@ def _has_usage(destination: ConfiguredConnector[DestinationProtocol], verb: Verb
     return True
 
 
-def _source_error(destination: ConfiguredConnector[DestinationProtocol], sign: str) -> ConfigError:
+def _source_error(destination: Destination, sign: str) -> ConfigError:
     return ConfigError(
         f"checking the destination of connection {destination.connection.name}",
         f"its connector is a source: {sign}",

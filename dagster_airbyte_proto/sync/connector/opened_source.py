@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConnectorError, StateConflict
-from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.connector.queries import AnyConversation
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
@@ -54,7 +54,7 @@ def opened_destination(
     *,
     on_line: Callable[[str, str], None] = ignore_line,
     new_log: Callable[[Path, str, Callable[[str, str], None]], RunLog] = _new_log,
-) -> Iterator[ConfiguredConnector[DestinationProtocol]]:
+) -> Iterator[Destination]:
     """Opens the connector of a connection with a push, in the same way."""
     with new_log(_logs_folder(engine, connection), new_run_id(), on_line) as log:
         destination = engine.destination(connection, log)

@@ -5,7 +5,7 @@ The states that belong to rows move with the load of these rows, see `checkpoint
 
 import hashlib
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueStore
@@ -14,14 +14,11 @@ from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS, store
 from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.loads.program_identity import connector_program
 from dagster_airbyte_proto.model import ComponentSpec, EnrichmentSpec, PlannedStream
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.plan.stream_plan import replaces_table
 from dagster_airbyte_proto.sync.state_server.component_values import Kept, shared_asset, shared_changes, shared_values
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 from dagster_airbyte_proto.transforms.transform_choice import Enrichers
-
-if TYPE_CHECKING:
-    from dagster_airbyte_proto.sync.connector.destination import Destination
-
 
 _LONGEST_NAME = 200
 
@@ -36,7 +33,7 @@ class SupportsSharedValues(Protocol):
     def changed(self) -> Kept: ...
 
 
-def component_name(connector: "Destination", others: Collection[str]) -> str:
+def component_name(connector: Destination, others: Collection[str]) -> str:
     """Returns the name under which a transform keeps its state: its own id, numbered among several of one id.
 
     So it is found again where other transforms come before it, or its file has another name.
@@ -46,7 +43,7 @@ def component_name(connector: "Destination", others: Collection[str]) -> str:
     return _numbered(found if isinstance(found, str) and found else "component", others)
 
 
-def enrichment_name(connector: "Destination", spec: EnrichmentSpec, others: Collection[str]) -> str:
+def enrichment_name(connector: Destination, spec: EnrichmentSpec, others: Collection[str]) -> str:
     """Returns the name under which an enrichment keeps its values: its program, without its version, and the columns
     that it fills. So it is found again where others come before it, and after an upgrade."""
     own = f"{connector_program(connector.connection.connector)}: {', '.join(name for name, _ in spec.columns)}"

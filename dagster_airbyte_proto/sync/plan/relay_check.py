@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import PlannedStream, StreamId
-from dagster_airbyte_proto.protocols.destination import DestinationProtocol, PushedStream
-from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.protocols.destination import PushedStream
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.connector.destination_catalog import WantedStream, refusals
 
 
 def streams_refused_by_destination(
-    destination: ConfiguredConnector[DestinationProtocol], planned: Sequence[PlannedStream], *, fresh: bool = False
+    destination: Destination, planned: Sequence[PlannedStream], *, fresh: bool = False
 ) -> dict[StreamId, ConfigError]:
     """Returns the streams that the destination does not take, by its spec, and by its catalog if it has one. A `fresh`
     catalog is asked for, else the last one counts."""

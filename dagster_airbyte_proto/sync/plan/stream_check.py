@@ -12,9 +12,8 @@ from dagster_airbyte_proto.connection import OTHERS, Connection
 from dagster_airbyte_proto.connection.streams import StreamOptions
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, StreamId
-from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.events import SchemaEvent
-from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams
@@ -65,7 +64,7 @@ class StreamCheck:
         catalog: Catalog,
         abilities: Abilities,
         schemas: Mapping[StreamId, SchemaEvent],
-        destination: ConfiguredConnector[DestinationProtocol] | None = None,
+        destination: Destination | None = None,
     ) -> None:
         self._connection = connection
         self._catalog = catalog

@@ -7,15 +7,12 @@ from typing import NamedTuple
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges, ValueStore
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS
 from dagster_airbyte_proto.launchers.process import HostPlace
-from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import Values, speaks_as_specified
-from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole
 from dagster_airbyte_proto.sync.state_server.memory_values import MemoryValues
 from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, ValueLimits
 from dagster_airbyte_proto.sync.state_server.server import StateServer
-
-_Connector = ConfiguredConnector[DestinationProtocol]
 
 
 class ServedValues(NamedTuple):
@@ -31,7 +28,7 @@ class ServedValues(NamedTuple):
 
 @contextmanager
 def served_values(
-    connector: _Connector,
+    connector: Destination,
     store: ValueStore,
     asset: Asset,
     check: Callable[[], None],
@@ -53,7 +50,7 @@ def served_values(
 
 @contextmanager
 def served_in_memory(
-    connector: _Connector, values: MemoryValues, check: Callable[[], None]
+    connector: Destination, values: MemoryValues, check: Callable[[], None]
 ) -> Iterator[Mapping[str, str]]:
     """Serves values to one process of a connector, and yields its environment; empty where nothing is served."""
     place = _place_of_server(connector)
@@ -64,7 +61,7 @@ def served_in_memory(
         yield variables
 
 
-def _place_of_server(connector: _Connector) -> HostPlace | None:
+def _place_of_server(connector: Destination) -> HostPlace | None:
     """The place where the connector can reach us; None if its protocol has no values, or it cannot."""
     if not connector.protocol.keeps_values:
         return None
@@ -76,7 +73,7 @@ def _place_of_server(connector: _Connector) -> HostPlace | None:
 
 @contextmanager
 def _server(
-    connector: _Connector, values: Values, place: HostPlace, check: Callable[[], None]
+    connector: Destination, values: Values, place: HostPlace, check: Callable[[], None]
 ) -> Iterator[Mapping[str, str]]:
     is_as_specified = speaks_as_specified(connector.spec().message)
     server = StateServer(values, place, is_as_specified=is_as_specified, check=check)
