@@ -37,7 +37,7 @@ from dagster_airbyte_proto.sync.maintenance.old_history import prune_old_history
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
-from dagster_airbyte_proto.sync.preparation import open_tables_early
+from dagster_airbyte_proto.sync.read.preparation import open_tables_early
 from dagster_airbyte_proto.sync.read.pull import Pull
 from dagster_airbyte_proto.sync.read.stream_reading import StreamReading, read_streams, runs_in_order, shares_state
 from dagster_airbyte_proto.sync.relay.announced_loads import goes_to_destination, recover_loads, recover_resends

@@ -16,7 +16,7 @@ from dagster_airbyte_proto.loads.batch_folder import BatchFolder, open_batch_fil
 from dagster_airbyte_proto.protocols.events import BatchEvent
 from dagster_airbyte_proto.protocols.lines import BYTE_ORDER_MARK
 from dagster_airbyte_proto.staging.lines.demux import MAX_LINE_BYTES
-from dagster_airbyte_proto.sync.completeness import READING
+from dagster_airbyte_proto.sync.landing.completeness import READING
 
 _PIECE_BYTES = 4 << 20
 # Rows as JSON shrink to a tenth or a thirtieth. gzip packs zeros to a thousandth, and other methods to much less. Small

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
-from dagster_airbyte_proto.sync.preparation import PreparedSync
+from dagster_airbyte_proto.sync.read.preparation import PreparedSync
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.stream_run import stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext

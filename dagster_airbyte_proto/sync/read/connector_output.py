@@ -6,9 +6,9 @@ from typing import NamedTuple
 from dagster_airbyte_proto.errors import InternalError, ProtoError
 from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.protocols.conversation import encode_config
-from dagster_airbyte_proto.sync.commit.commit_scheduler import CommitScheduler
+from dagster_airbyte_proto.sync.landing.commit_scheduler import CommitScheduler
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
-from dagster_airbyte_proto.sync.preparation import PreparedSync
+from dagster_airbyte_proto.sync.read.preparation import PreparedSync
 from dagster_airbyte_proto.sync.read.pull import Pull
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 

@@ -8,7 +8,7 @@ so the next one goes on from it.
 
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.model import State, StreamId
-from dagster_airbyte_proto.sync.completeness import READING
+from dagster_airbyte_proto.sync.landing.completeness import READING
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.run_options import Timeouts
 

@@ -43,12 +43,12 @@ from dagster_airbyte_proto.protocols.events import (
 from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchDemux
 from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
 from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
-from dagster_airbyte_proto.sync.commit.commit_scheduler import CommitScheduler
-from dagster_airbyte_proto.sync.completeness import READING, ConnectorEnding, ended_by_itself
 from dagster_airbyte_proto.sync.connector.connector_config import RewrittenConfigs
-from dagster_airbyte_proto.sync.preparation import PreparedSync
+from dagster_airbyte_proto.sync.landing.commit_scheduler import CommitScheduler
+from dagster_airbyte_proto.sync.landing.completeness import READING, ConnectorEnding, ended_by_itself
 from dagster_airbyte_proto.sync.read.batch_files import locate_files, record_lines, replayed_batch_error
 from dagster_airbyte_proto.sync.read.hang_detector import HangDetector
+from dagster_airbyte_proto.sync.read.preparation import PreparedSync
 from dagster_airbyte_proto.sync.read.reading_errors import ambiguous_stream_error, large_state_error, shared_state_error
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.model import State, StreamId
-from dagster_airbyte_proto.sync.completeness import READING
+from dagster_airbyte_proto.sync.landing.completeness import READING
 
 
 def large_state_error(state: State, limit: int) -> ConnectorError:

@@ -23,9 +23,9 @@ from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Columns
 from dagster_airbyte_proto.schema.stream_profile import retyped_columns
 from dagster_airbyte_proto.staging.inputs import StreamInput
 from dagster_airbyte_proto.staging.stage import Stage
-from dagster_airbyte_proto.sync.commit.loader import Loader
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
-from dagster_airbyte_proto.sync.completeness import READING
+from dagster_airbyte_proto.sync.landing.completeness import READING
+from dagster_airbyte_proto.sync.landing.loader import Loader
 from dagster_airbyte_proto.sync.plan.stream_profiles import text_forms
 from dagster_airbyte_proto.sync.plan.stream_schemas import schema_properties, table_spec, with_schema
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, evolution_rules

@@ -27,11 +27,11 @@ from dagster_airbyte_proto.model import (
 from dagster_airbyte_proto.protocols.rapidbyte.changes import sends_changes
 from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.stage import Stage
-from dagster_airbyte_proto.sync.commit.loader import Loader, LoadSteps, LoadThresholds
 from dagster_airbyte_proto.sync.commit.rejected_rows import RejectedRows
 from dagster_airbyte_proto.sync.commit.table_witness import Remembered
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
 from dagster_airbyte_proto.sync.enrichment.transform_state import states_before
+from dagster_airbyte_proto.sync.landing.loader import Loader, LoadSteps, LoadThresholds
 from dagster_airbyte_proto.sync.plan.generations import assign_generations
 from dagster_airbyte_proto.sync.plan.resume import set_states_before
 from dagster_airbyte_proto.sync.plan.stream_plan import can_resume_generation, replaces_table

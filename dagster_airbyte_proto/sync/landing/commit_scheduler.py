@@ -21,8 +21,8 @@ from dagster_airbyte_proto.checkpoints.ledger import CountMismatch
 from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError
 from dagster_airbyte_proto.model import ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.state_codec import check_scope
-from dagster_airbyte_proto.sync.commit.loader import MIN_BRANCH_LOAD_BYTES
-from dagster_airbyte_proto.sync.completeness import READING, ConnectorEnding, why_incomplete
+from dagster_airbyte_proto.sync.landing.completeness import READING, ConnectorEnding, why_incomplete
+from dagster_airbyte_proto.sync.landing.loader import MIN_BRANCH_LOAD_BYTES
 from dagster_airbyte_proto.sync.plan.stream_plan import (
     can_resume_generation,
     is_checkpointed,
@@ -30,7 +30,7 @@ from dagster_airbyte_proto.sync.plan.stream_plan import (
     replaces_table,
 )
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
-from dagster_airbyte_proto.sync.preparation import PreparedSync
+from dagster_airbyte_proto.sync.read.preparation import PreparedSync
 from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded
 
 
