@@ -15,14 +15,15 @@ The rules of exactly-once that this module keeps:
 - `why_incomplete` decides whether a stream is complete.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from dagster_airbyte_proto.checkpoints.ledger import CountMismatch
 from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError
 from dagster_airbyte_proto.model import ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.state_codec import check_scope
+from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
 from dagster_airbyte_proto.sync.landing.completeness import READING, ConnectorEnding, why_incomplete
-from dagster_airbyte_proto.sync.landing.loader import MIN_BRANCH_LOAD_BYTES
+from dagster_airbyte_proto.sync.landing.loader import MIN_BRANCH_LOAD_BYTES, Loader, LoadSteps
 from dagster_airbyte_proto.sync.plan.stream_plan import (
     can_resume_generation,
     is_checkpointed,
@@ -30,7 +31,6 @@ from dagster_airbyte_proto.sync.plan.stream_plan import (
     replaces_table,
 )
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
-from dagster_airbyte_proto.sync.read.preparation import PreparedSync
 from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded
 
 
@@ -42,12 +42,15 @@ class CommitScheduler:
 
     def __init__(
         self,
-        prepared: PreparedSync,
+        runs: Mapping[StreamId, StreamRun],
+        steps: LoadSteps,
+        loader: Loader,
+        targets: TargetTables,
         profiles: StreamProfiles,
     ) -> None:
-        self._runs = runs = prepared.runs
-        self._stage, self._ledger, self._loader = prepared.stage, prepared.ledger, prepared.loader
-        self._targets, self._profiles = prepared.targets, profiles
+        self._runs = runs
+        self._stage, self._ledger, self._loader = steps.stage, steps.ledger, loader
+        self._targets, self._profiles = targets, profiles
         self._incremental = [stream for stream, run in runs.items() if run.planned.read is ReadMode.INCREMENTAL]
         # A dict is an ordered set here: a shared state may cover a thousand streams, so look-ups must be quick.
         self._marked_at_states = dict.fromkeys(

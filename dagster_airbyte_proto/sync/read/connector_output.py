@@ -26,7 +26,7 @@ def read_connector(context: SyncContext, plan: SyncPlan, prepared: PreparedSync)
     On return the last load has landed, and its states have not moved. No load, table or file is at work any more when
     this returns or raises.
     """
-    scheduler = CommitScheduler(prepared, context.profiles)
+    scheduler = CommitScheduler(prepared.runs, prepared.steps, prepared.loader, prepared.targets, context.profiles)
     given_config = json.loads(encode_config(plan.read_request.config))
     pull = Pull(context, prepared, scheduler, given_config)
     connector: RunningConnector | None = None

@@ -47,11 +47,14 @@ class PreparedSync(NamedTuple):
 
     runs: Mapping[StreamId, StreamRun]
     targets: TargetTables
-    stage: Stage
-    ledger: Ledger
+    steps: LoadSteps
     loader: Loader
     schema_updates: SchemaUpdates
     warnings: Sequence[str]
+
+    @property
+    def stage(self) -> Stage:
+        return self.steps.stage
 
 
 def open_tables_early(context: SyncContext) -> None:
@@ -100,22 +103,22 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
             enrichers=context.enrichers,
         ),
     )
-    ledger = _ledger(plan)
     warnings: list[str] = []
     rejected_rows = None
     if context.destination is None and context.source.connection.on_error == "reject":
         rejected_rows = RejectedRows(context.engine, context.lease, context.request.partition, warnings.append)
     load = context.source.connection.load
+    steps = LoadSteps(stage, _ledger(plan), context.committer, rejected_rows)
     loader = Loader(
         context.lease,
-        LoadSteps(stage, ledger, context.committer, rejected_rows),
+        steps,
         runs,
         LoadThresholds(load.max_bytes, load.max_seconds),
         partial(_complete_shared_state, context),
     )
 
     schema_updates = SchemaUpdates(context, plan, RowLander(stage, loader, targets))
-    return PreparedSync(runs, targets, stage, ledger, loader, schema_updates, warnings)
+    return PreparedSync(runs, targets, steps, loader, schema_updates, warnings)
 
 
 def _begins_changes(run: StreamRun, partition: str) -> bool:
