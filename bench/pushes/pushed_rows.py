@@ -12,8 +12,8 @@ from bench.meter import cpu_seconds
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.push.push_context import PushRequest
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport
 from dagster_airbyte_proto.sync.push.run import push_connection
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport
 
 FOLDER = Path(__file__).parent.parent.parent / ".bench" / "pushes"
 # The columns of the rows that were measured first: 515 bytes in an Airbyte record line.

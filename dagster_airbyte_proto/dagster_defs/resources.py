@@ -38,8 +38,8 @@ from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOption
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SharedStatePolicy, Slice, SyncRequest
 from dagster_airbyte_proto.sync.push.push_context import PushRequest
-from dagster_airbyte_proto.sync.push.report import PushReport
 from dagster_airbyte_proto.sync.push.run import push_connection
+from dagster_airbyte_proto.sync.push_report import PushReport
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.sync.run_options import RunOptions

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.connection import Connection
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.sync.push.push_context import PushRequest
-    from dagster_airbyte_proto.sync.push.report import PushReport
+    from dagster_airbyte_proto.sync.push_report import PushReport
 
 _COLUMNS = ("stream", "status", "from", "added", "changed", "removed", "sent", "acknowledged")
 _COLUMNS_IF_NOT_ZERO = ("rejected", "unknown", "unchanged")

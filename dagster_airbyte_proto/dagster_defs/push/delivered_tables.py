@@ -7,7 +7,7 @@ import dagster as dg
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
 from dagster_airbyte_proto.model import BY_KEY, StreamId
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_table_name
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport
 
 
 def build_push_tables(pushes: dg.AssetsDefinition) -> list[dg.AssetSpec]:

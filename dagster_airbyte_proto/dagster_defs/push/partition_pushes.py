@@ -16,7 +16,7 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.loads.push import PlannedCounts
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncStatus
 
 PushOfPartition = Callable[[Slice | None, Sequence[str]], PushReport]

@@ -22,7 +22,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.checks import (
 )
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import ChangesBy, PushMode
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport
 from dagster_airbyte_proto.transforms.transform import DROPPED
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSet
 
-from dagster_airbyte_proto.sync.push.report import PushedField, PushedStreamReport, PushReport
+from dagster_airbyte_proto.sync.push_report import PushedField, PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncStatus
 
 

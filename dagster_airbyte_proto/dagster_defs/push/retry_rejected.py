@@ -26,8 +26,8 @@ from dagster_airbyte_proto.model import BY_KEY
 from dagster_airbyte_proto.sync.commit_listener import CommitListener
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 from dagster_airbyte_proto.sync.push.push_context import PushRequest, landed_of
-from dagster_airbyte_proto.sync.push.report import PushReport
 from dagster_airbyte_proto.sync.push.run import push_connection
+from dagster_airbyte_proto.sync.push_report import PushReport
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.run_options import RunOptions
 

@@ -19,7 +19,7 @@ from dagster_airbyte_proto.dagster_defs.push.translator import table_asset
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, SyncEnded
 from dagster_airbyte_proto.dagster_defs.step.table_queries import TableQueries
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncStatus
 
 _POLL_SECONDS = 0.5

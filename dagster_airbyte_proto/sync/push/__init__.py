@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.connection import Connection
-    from dagster_airbyte_proto.sync.push.report import PushReport
+    from dagster_airbyte_proto.sync.push_report import PushReport
 
 
 def push(

@@ -41,7 +41,6 @@ from dagster_airbyte_proto.sync.push.plan.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.plan.plan_samples import samples_of
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin
 from dagster_airbyte_proto.sync.push.push_context import PushContext
-from dagster_airbyte_proto.sync.push.report import PushedField, PushedStreamReport, status_of
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.push.unfinished_plans import (
     check_destination,
@@ -57,6 +56,7 @@ from dagster_airbyte_proto.sync.push.unknown_rows import (
     take_landed,
     warn_of_unfinished,
 )
+from dagster_airbyte_proto.sync.push_report import PushedField, PushedStreamReport, status_of
 from dagster_airbyte_proto.sync.report import SyncStatus
 
 _FOLD_SECONDS = 2.0

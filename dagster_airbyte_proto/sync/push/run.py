@@ -36,9 +36,9 @@ from dagster_airbyte_proto.sync.maintenance.old_history import prune_old_history
 from dagster_airbyte_proto.sync.push.job_interrupts import JobInterrupts
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, PushContext, PushRequest
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport, status_of
 from dagster_airbyte_proto.sync.push.unknown_rows import rows_left_unknown
 from dagster_airbyte_proto.sync.push.written_batches import remove_dead_batches
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport, PushReport, status_of
 from dagster_airbyte_proto.sync.report import SyncStatus, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions

@@ -18,7 +18,7 @@ from opentelemetry.trace import Status, StatusCode
 
 from dagster_airbyte_proto.loads.load import Load, StagedRows
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run_options import ProgressListener
 from dagster_airbyte_proto.sync.telemetry.delivery_metrics import DeliveryMeter

@@ -21,7 +21,7 @@ from dagster_airbyte_proto.cli.output import Answer, Grid, draw
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.diagnosis.connection_status import ConnectionStatus
 from dagster_airbyte_proto.launchers.packages.installed import InstalledEnvironment
-from dagster_airbyte_proto.sync.push.report import PushReport
+from dagster_airbyte_proto.sync.push_report import PushReport
 from dagster_airbyte_proto.sync.report import SyncReport
 from tests.cli.conftest import USERS, Place
 

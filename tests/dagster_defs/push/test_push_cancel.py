@@ -14,7 +14,7 @@ from dagster_airbyte_proto.dagster_defs.push import step
 from dagster_airbyte_proto.dagster_defs.push.push_checks import push_check_results
 from dagster_airbyte_proto.dagster_defs.push.step import PushWait
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
-from dagster_airbyte_proto.sync.push.report import PushReport
+from dagster_airbyte_proto.sync.push_report import PushReport
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.dagster_defs.support.folder_shop import FolderIOManager
 from tests.dagster_defs.support.push_process import PushProcess

@@ -17,7 +17,7 @@ from dagster_airbyte_proto.dagster_defs.push.push_checks import (
 )
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.push import PlannedCounts
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.tables.spark.session import QueryResult
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dagster_airbyte_proto.errors import InternalError, StateConflict
 from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.sync.push.push_context import PushRequest
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.testing.faults import CallFault
 from tests.simulation.pushes.push_schedule import PushAction, PushSchedule, PushStep

@@ -25,8 +25,8 @@ from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
 from dagster_airbyte_proto.sync.push.plan.plan_rows import plan_batches
 from dagster_airbyte_proto.sync.push.push_context import LandedRows, PushRequest
-from dagster_airbyte_proto.sync.push.report import PushReport
 from dagster_airbyte_proto.sync.push.run import push_connection
+from dagster_airbyte_proto.sync.push_report import PushReport
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, SimulatedDeath, with_faults

@@ -28,8 +28,8 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import seconds_awake_or_asleep
 from dagster_airbyte_proto.sync.push.plan.plan_rows import plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushRequest
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.push.run import push_connection
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
 from dagster_airbyte_proto.testing.faults import CallFaults
 from dagster_airbyte_proto.testing.folder.tables import FolderTables

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.maintenance.care import clean
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport
 from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles, SnapshotChange, TableFacts, TableHistory
 from tests.sync.push.plan.spark_table import SparkPushedTable
 from tests.sync.push.pushed_table import PEOPLE, PushedTable, Row, person

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.loads.plan_query import PlannedField, PlanQuery
 from dagster_airbyte_proto.schema.columns import column_type
-from dagster_airbyte_proto.sync.push.report import PushedField
+from dagster_airbyte_proto.sync.push_report import PushedField
 from dagster_airbyte_proto.tables.planner import PushPlanner
 
 # In Spark's SQL both quotes are those of text; a name is bare or in backticks. A name after a dot is a field of a

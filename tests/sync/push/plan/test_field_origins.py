@@ -6,7 +6,7 @@ import pytest
 from dagster_airbyte_proto.loads.plan_query import PlannedField, PlannedRows, PlanQuery
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.sync.push.plan.field_origins import cursor_field, field_origins
-from dagster_airbyte_proto.sync.push.report import PushedField
+from dagster_airbyte_proto.sync.push_report import PushedField
 
 _COLUMNS = pa.schema([("id", pa.int64()), ("First", pa.string()), ("last", pa.string()), ("a`b", pa.string())])
 _ALL = PlanQuery("contacts", "shop.people", None, (), ("id",), "")
