@@ -33,7 +33,6 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact, tables_due
-from dagster_airbyte_proto.sync.maintenance.old_history import prune_old_history
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
@@ -51,6 +50,7 @@ from dagster_airbyte_proto.sync.report import (
     overall_status,
     sum_of_lines,
 )
+from dagster_airbyte_proto.sync.run_end import end_run
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.state_server.component_values import Kept, source_changes
@@ -170,7 +170,8 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     report = msgspec.structs.replace(report, recovered_loads=recovered_loads, seconds=seconds)
     if report.status is SyncStatus.COMPLETE:
         _keep_values(context, {scope: values for each in readings for scope, values in each.pull.kept.items()})
-    _end_run(context, report)
+    context.renewal.check()
+    end_run(context.engine, context.lease, report, context.log)
     runs = runs_in_order(plan, [each.prepared for each in readings]).values()
     due = tables_due(runs, context.engine.settings.compact_after) if not context.destination else ()
     return FinishedSync(report, tuple(due))
@@ -252,12 +253,3 @@ def _keep_values(context: SyncContext, kept: Kept) -> None:
     for asset, changes in source_changes(store, connection, kept) if kept else ():
         store.keep_values(context.lease, asset, changes)
     keep_shared(store, context.lease, context.enrichers)
-
-
-def _end_run(context: SyncContext, report: SyncReport) -> None:
-    """Writes the report to the store. Raises StateConflict instead if another run has taken over the connection."""
-    context.renewal.check()
-    encoded = msgspec.json.encode(report.as_json()).decode()
-    context.store.end_run(context.lease, status=report.status, report=encoded)
-    reach("run.ended")
-    prune_old_history(context.engine, context.lease, context.log)

@@ -32,7 +32,6 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
 from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
-from dagster_airbyte_proto.sync.maintenance.old_history import prune_old_history
 from dagster_airbyte_proto.sync.push.job_interrupts import JobInterrupts
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, PushContext, PushRequest
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
@@ -40,6 +39,7 @@ from dagster_airbyte_proto.sync.push.unknown_rows import rows_left_unknown
 from dagster_airbyte_proto.sync.push.written_batches import remove_dead_batches
 from dagster_airbyte_proto.sync.push_report import PushedStreamReport, PushReport, status_of
 from dagster_airbyte_proto.sync.report import SyncStatus, overall_status
+from dagster_airbyte_proto.sync.run_end import end_run
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunIdentity, RunTelemetry
@@ -123,16 +123,8 @@ def _run_push(
         )
         renewal.check()
         if not request.only_plans:
-            _end(engine, renewal.lease, report, log)
+            end_run(engine, renewal.lease, report, log)
         return report
-
-
-def _end(engine: Engine, lease: Lease, report: PushReport, log: RunLog) -> None:
-    """Notes in the store how the push ended."""
-    encoded = msgspec.json.encode(report.as_json()).decode()
-    engine.store.end_run(lease, status=report.status, report=encoded)
-    reach("run.ended")
-    prune_old_history(engine, lease, log)
 
 
 def _check_no_sync(store: StateStore, name: str) -> None:
