@@ -11,8 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.cli.output import Grid, counted, json_text
+from dagster_airbyte_proto.cli.output import Grid, json_text
 from dagster_airbyte_proto.errors import StagingError
+from dagster_airbyte_proto.plurals import counted
 
 PAGE_ROWS = 1000
 _PAGE_BYTES = 1 << 20

@@ -132,11 +132,6 @@ def _scalar_text(value: Any) -> str:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 load`, `2,000 loads`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def time_text(at: datetime | None) -> str:
     """A time in a table, to the second; empty for None."""
     return "" if at is None else at.isoformat(sep=" ", timespec="seconds")

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from dagster_airbyte_proto.cli.output import counted, plain
+from dagster_airbyte_proto.cli.output import plain
 from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.plurals import counted
 from dagster_airbyte_proto.stack_traces import brief_log_line
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from urllib.request import Request, urlopen
 
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, Verdict, fails, ok
 from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.plurals import counted
 from dagster_airbyte_proto.project_folder import expanded
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.formats import find_format
@@ -143,7 +144,7 @@ def _start(engine: Engine, worst: Verdict) -> Sequence[Finding]:
         remedy = f"Correct `catalog`, or spark.sql.catalog.{catalog}.* under `spark`, in the settings."
         return [Finding(_SPARK, worst, f"started, but catalog {catalog} cannot be read: {error.found}", remedy)]
     seconds = time.monotonic() - started_at
-    count = f"{len(namespaces)} namespace{'' if len(namespaces) == 1 else 's'}"
+    count = counted(len(namespaces), "namespace")
     return [ok(_SPARK, f"started and read catalog {catalog} ({count}) in {seconds:.1f} s")]
 
 

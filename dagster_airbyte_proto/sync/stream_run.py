@@ -9,6 +9,7 @@ from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableFit
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import PlannedStream, State
+from dagster_airbyte_proto.plurals import counted
 from dagster_airbyte_proto.protocols.events import StreamStatus
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.schema.evolution import SchemaChange
@@ -178,9 +179,8 @@ def nulled_texts(run: StreamRun) -> Iterator[str]:
     fit = run.table.fit or TableFit()
     types = {**fit.landed, **{mismatch.column: mismatch.in_table for mismatch in fit.excluded}}
     for column, count in run.outcome.nulled.items():
-        values = "1 value" if count == 1 else f"{count:,} values"
         kind = types.get(column, "").upper() or "its column"
-        yield f"{run.planned.id}: {values} of {column} did not fit {kind}, now NULL"
+        yield f"{run.planned.id}: {counted(count, 'value')} of {column} did not fit {kind}, now NULL"
 
 
 def refused_report(planned: PlannedStream, error: ProtoError) -> StreamReport:

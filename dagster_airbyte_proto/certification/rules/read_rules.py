@@ -3,6 +3,7 @@
 from dagster_airbyte_proto.certification.evidence import SourceEvidence
 from dagster_airbyte_proto.certification.reads.read_evidence import OddLines, ReadEvidence
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling, Sample, cannot_tell, does_not_apply, holds
+from dagster_airbyte_proto.plurals import counted
 from dagster_airbyte_proto.protocols.events import StreamStatus
 
 
@@ -13,9 +14,9 @@ def read_ends(evidence: SourceEvidence) -> Ruling:
     if not read.is_whole:
         return Ruling(Outcome.BROKEN, f"the connector {read.run.how_it_ended}", _end_samples(read))
     if read.errors.count:
-        found = f"the connector reported {_counted(read.errors.count, 'error')} and exited with code 0"
+        found = f"the connector reported {counted(read.errors.count, 'error')} and exited with code 0"
         return Ruling(Outcome.BROKEN, found, _samples(read.errors), remedy="Exit with a code other than 0.")
-    return holds(f"{_counted(read.rows, 'record')} in {read.run.seconds:.1f} s, and exit code 0")
+    return holds(f"{counted(read.rows, 'record')} in {read.run.seconds:.1f} s, and exit code 0")
 
 
 def lines_are_messages(evidence: SourceEvidence) -> Ruling:
@@ -30,10 +31,10 @@ def every_line_is_a_message(evidence: SourceEvidence) -> Ruling:
 def _lines_ruling(evidence: SourceEvidence, of_plain_lines: Outcome) -> Ruling:
     read = evidence.first_read.required
     if read.unreadable.count:
-        found = f"{_counted(read.unreadable.count, 'message')} cannot be read"
+        found = f"{counted(read.unreadable.count, 'message')} cannot be read"
         return Ruling(Outcome.BROKEN, found, _samples(read.unreadable))
     if read.plain.count:
-        found = f"no messages on stdout: {_counted(read.plain.count, 'line')}"
+        found = f"no messages on stdout: {counted(read.plain.count, 'line')}"
         return Ruling(of_plain_lines, found, _samples(read.plain), remedy="Log to stderr, or in LOG messages.")
     return holds("every line of stdout is a message")
 
@@ -41,11 +42,11 @@ def _lines_ruling(evidence: SourceEvidence, of_plain_lines: Outcome) -> Ruling:
 def records_are_declared(evidence: SourceEvidence) -> Ruling:
     read = evidence.first_read.required
     if read.undeclared.count:
-        found = f"of streams that were not requested: {_counted(read.undeclared.count, 'record')}"
+        found = f"of streams that were not requested: {counted(read.undeclared.count, 'record')}"
         return Ruling(Outcome.BROKEN, found, _samples(read.undeclared))
     if not read.rows:
         return cannot_tell("no record came")
-    return holds(f"{_counted(read.rows, 'record')} of {_counted(_streams(read), 'stream')}")
+    return holds(f"{counted(read.rows, 'record')} of {counted(_streams(read), 'stream')}")
 
 
 def records_fit_their_schema(evidence: SourceEvidence) -> Ruling:
@@ -69,7 +70,7 @@ def _fit_ruling(read: ReadEvidence, misfit: str) -> Ruling:
         for fault, odd in records.misfits.items()
     ]
     if not misfits:
-        return holds(f"{_counted(read.rows - read.without_schema.count, 'record')} fit the schema of their stream")
+        return holds(f"{counted(read.rows - read.without_schema.count, 'record')} fit the schema of their stream")
     misfits.sort(key=lambda each: -each[1].count)
     values = sum(odd.count for _, odd in misfits)
     # One sample of each fault says more than all samples of the first.
@@ -80,7 +81,7 @@ def _fit_ruling(read: ReadEvidence, misfit: str) -> Ruling:
     )  # fmt: skip
     return Ruling(
         Outcome.BROKEN,
-        f"not as the schema says: {_counted(values, misfit)}, in {_counted(len(misfits), 'way')}",
+        f"not as the schema says: {counted(values, misfit)}, in {counted(len(misfits), 'way')}",
         samples,
     )
 
@@ -93,8 +94,8 @@ def keys_are_there(evidence: SourceEvidence) -> Ruling:
     missing = sum(records.null_keys.count for records in with_keys)
     if missing:
         samples = tuple(sample for records in with_keys for sample in _samples(records.null_keys))
-        return Ruling(Outcome.BROKEN, f"without a part of the primary key: {_counted(missing, 'record')}", samples)
-    return holds(f"every record of {_counted(len(with_keys), 'stream')} has its primary key")
+        return Ruling(Outcome.BROKEN, f"without a part of the primary key: {counted(missing, 'record')}", samples)
+    return holds(f"every record of {counted(len(with_keys), 'stream')} has its primary key")
 
 
 def streams_are_complete(evidence: SourceEvidence) -> Ruling:
@@ -110,13 +111,13 @@ def streams_are_complete(evidence: SourceEvidence) -> Ruling:
         return Ruling(Outcome.BROKEN, found, _samples(read.errors))
     if open_ended:
         return Ruling(Outcome.BROKEN, f"no COMPLETE for {', '.join(map(str, open_ended))}", _samples(read.errors))
-    return holds(f"{_counted(len(read.requested), 'stream')} reported COMPLETE")
+    return holds(f"{counted(len(read.requested), 'stream')} reported COMPLETE")
 
 
 def schemas_come_first(evidence: SourceEvidence) -> Ruling:
     read = evidence.first_read.required
     if read.without_schema.count:
-        found = f"{_counted(read.without_schema.count, 'record')} came before the SCHEMA of their stream"
+        found = f"{counted(read.without_schema.count, 'record')} came before the SCHEMA of their stream"
         return Ruling(Outcome.WARNING, found, _samples(read.without_schema))
     return holds("a SCHEMA came before the first record of each stream") if read.rows else cannot_tell("no record came")
 
@@ -132,7 +133,3 @@ def _end_samples(read: ReadEvidence) -> tuple[Sample, ...]:
 
 def _streams(read: ReadEvidence) -> int:
     return sum(1 for records in read.streams.values() if records.contents)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

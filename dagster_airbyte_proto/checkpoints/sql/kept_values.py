@@ -31,6 +31,7 @@ from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad, StateChan
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS, transform_changes
 from dagster_airbyte_proto.loads.load import StagedRows, TransformedStream
 from dagster_airbyte_proto.model import REPLACING
+from dagster_airbyte_proto.plurals import counted
 
 _PAGE = 1000
 _LENGTHS = func.length(kept_values.c.value) + func.length(kept_values.c.key)
@@ -288,9 +289,5 @@ def _note(tx: Connection, owner: Mapping[str, str], version: int, note: ChangeNo
 
 def _words(changes: ValueChanges, done: str) -> str:
     dropped, values = len(changes.dropped), len(changes.values)
-    words = [f"dropped all values under {_count_words(dropped, 'prefix', 'es')}"] if dropped else []
-    return ", ".join([*words, *([f"{done} {_count_words(values, 'value', 's')}"] if values else [])])
-
-
-def _count_words(count: int, word: str, ending: str) -> str:
-    return f"{count:,} {word}" + ("" if count == 1 else ending)
+    words = [f"dropped all values under {counted(dropped, 'prefix', 'es')}"] if dropped else []
+    return ", ".join([*words, *([f"{done} {counted(values, 'value')}"] if values else [])])

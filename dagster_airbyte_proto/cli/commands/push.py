@@ -12,11 +12,12 @@ from dagster_airbyte_proto.cli.commands.partition_options import partition_optio
 from dagster_airbyte_proto.cli.commands.sync import stream_names
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
 from dagster_airbyte_proto.cli.listed_rows import PAGE_ROWS, ListedRows, Row
-from dagster_airbyte_proto.cli.output import Answer, Grid, Pieces, counted, value_text
+from dagster_airbyte_proto.cli.output import Answer, Grid, Pieces, value_text
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.push_progress import push_view
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.plurals import counted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.deliveries import KeptRejection

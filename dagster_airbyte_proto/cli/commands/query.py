@@ -3,8 +3,9 @@
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted
+from dagster_airbyte_proto.cli.output import Answer, Grid
 from dagster_airbyte_proto.cli.program import program
+from dagster_airbyte_proto.plurals import counted
 
 
 @command_in(program, "query")

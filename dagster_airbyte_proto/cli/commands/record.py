@@ -14,10 +14,11 @@ from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
 from dagster_airbyte_proto.cli.commands.spec_check_discover import open_connector
 from dagster_airbyte_proto.cli.commands.sync import stream_names
-from dagster_airbyte_proto.cli.output import Answer, counted
+from dagster_airbyte_proto.cli.output import Answer
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import size_text
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.plurals import counted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.process import RunningConnector

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted, plain
+from dagster_airbyte_proto.cli.output import Answer, Grid, plain
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.plurals import counted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.diagnosis.connection_status import ConnectionStatus

@@ -8,10 +8,11 @@ import click
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted, plain, value_text
+from dagster_airbyte_proto.cli.output import Answer, Grid, plain, value_text
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import progress_view, size_text
 from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.plurals import counted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.store import Lease

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted, error_value, time_text
+from dagster_airbyte_proto.cli.output import Answer, Grid, error_value, time_text
 from dagster_airbyte_proto.cli.program import table as group
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.plurals import counted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.model import TableName

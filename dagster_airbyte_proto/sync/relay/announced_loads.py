@@ -18,6 +18,7 @@ from dagster_airbyte_proto.loads.load import Load, StagedRows
 from dagster_airbyte_proto.loads.program_identity import is_same_target, relay_identity
 from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.model import IDEMPOTENT, PlannedStream, StateScope, StreamId
+from dagster_airbyte_proto.plurals import counted
 from dagster_airbyte_proto.sync.plan.relayed_stream import fingerprints_by_mode
 from dagster_airbyte_proto.sync.plan.sync_plan import ShapedStream, SyncPlan, hashes_columns, shaped_streams
 from dagster_airbyte_proto.sync.relay.relay_tables import remove_staged_files
@@ -89,8 +90,9 @@ def _give_up_whole(context: SyncContext, load: Load, fault: str) -> None:
     for part in load.parts:
         if part.stream in outcome.refused and context.destination is not None:
             remove_staged_files(part)
+            records = counted(part.rows, "record")
             context.destination.warn(
-                f"{part.stream}: {_records(part)} that an earlier run announced {_are_not(part)} sent as staged:"
+                f"{part.stream}: {records} that an earlier run announced {_are_not(part)} sent as staged:"
                 f" {fault}. The source sends them again"
             )
 
@@ -150,12 +152,8 @@ def _give_up(context: SyncContext, load: Load, part: StagedRows, fault: str) -> 
 
 
 def _not_sent(part: StagedRows) -> str:
-    records = _records(part).replace("record", "rejected record")
+    records = counted(part.rows, "rejected record")
     return f"{part.stream}: {records} that an earlier run was to send again {_are_not(part)} sent as announced"
-
-
-def _records(part: StagedRows) -> str:
-    return "1 record" if part.rows == 1 else f"{part.rows:,} records"
 
 
 def _are_not(part: StagedRows) -> str:

@@ -33,6 +33,7 @@ from dagster_airbyte_proto.loads.program_identity import is_same_target
 from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.plurals import counted
 from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder
 from dagster_airbyte_proto.sync.commit.committer import LoadOutcome
@@ -119,7 +120,7 @@ def _warn_of_strangers(context: SyncContext, plan: SyncPlan, counts: Mapping[Str
 def _warn(context: SyncContext, stream: StreamId, left: Mapping[str, int]) -> None:
     for why, count in left.items():
         if context.destination is not None:
-            text = "1 rejected record is" if count == 1 else f"{count:,} rejected records are"
+            text = f"{counted(count, 'rejected record')} {'is' if count == 1 else 'are'}"
             context.destination.warn(f"{stream}: {text} not sent again: {why}")
 
 

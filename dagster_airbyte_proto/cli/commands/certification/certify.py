@@ -14,10 +14,11 @@ import click
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.spec_check_discover import show_log_line
-from dagster_airbyte_proto.cli.output import Answer, counted, wrapped_lines
+from dagster_airbyte_proto.cli.output import Answer, wrapped_lines
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import size_text
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.plurals import counted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.certification.certificate import Certificate, Measures

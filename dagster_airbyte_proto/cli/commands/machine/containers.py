@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted, time_text
+from dagster_airbyte_proto.cli.output import Answer, Grid, time_text
 from dagster_airbyte_proto.cli.program import containers
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.plurals import counted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.docker.containers import Container

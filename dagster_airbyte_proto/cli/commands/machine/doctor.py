@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
-from dagster_airbyte_proto.cli.output import Answer, counted, wrapped_lines
+from dagster_airbyte_proto.cli.output import Answer, wrapped_lines
 from dagster_airbyte_proto.cli.program import program
+from dagster_airbyte_proto.plurals import counted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.diagnosis.health_check import Finding

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted, time_text
+from dagster_airbyte_proto.cli.output import Answer, Grid, time_text
 from dagster_airbyte_proto.cli.program import envs
 from dagster_airbyte_proto.cli.progress import size_text
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.plurals import counted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.packages.installed import InstalledEnvironment
