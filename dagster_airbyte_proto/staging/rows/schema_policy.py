@@ -22,16 +22,18 @@ from dagster_airbyte_proto.schema.names import case_folded
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
 from dagster_airbyte_proto.staging.values.changes import Changes, ValueLocations, count_nulled
 
+_Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
 
 class _ExcludedValues(NamedTuple):
     """The rows that have a value which the table does not take."""
 
     mismatch: ColumnMismatch
-    has_value: pa.Array
+    has_value: _Mask
 
     @property
     def value_count(self) -> int:
-        return int(self.has_value.true_count)
+        return int(np.count_nonzero(self.has_value))
 
 
 def apply_schema_policy(
@@ -60,15 +62,16 @@ def _reject_rows(parsed: ParsedBatch, found: Sequence[_ExcludedValues]) -> Parse
     A row that deletes its key is not rejected: its values beside the key are left out.
     """
     rows = parsed.batch.num_rows
-    deletes = np.zeros(rows, dtype=bool) if parsed.deletions is None else _as_numpy(parsed.deletions)
+    deletes = np.zeros(rows, dtype=bool)
+    if parsed.deletions is not None:
+        deletes = parsed.deletions.to_numpy(zero_copy_only=False)
     stays = np.ones(rows, dtype=bool)
     rejected: Counter[str] = Counter()
     ignored: Counter[str] = Counter()
     for each in found:
-        has_value = _as_numpy(each.has_value)
-        rejected[_reason(each.mismatch)] = int(np.count_nonzero(stays & has_value & ~deletes))
-        ignored[each.mismatch.column] = int(np.count_nonzero(has_value & deletes))
-        stays &= ~has_value | deletes
+        rejected[_reason(each.mismatch)] = int(np.count_nonzero(stays & each.has_value & ~deletes))
+        ignored[each.mismatch.column] = int(np.count_nonzero(each.has_value & deletes))
+        stays &= ~each.has_value | deletes
     counted = parsed._replace(rejected=parsed.rejected + rejected, ignored=parsed.ignored + ignored)
     if stays.all():
         return counted
@@ -77,11 +80,6 @@ def _reject_rows(parsed: ParsedBatch, found: Sequence[_ExcludedValues]) -> Parse
     deletions = None if parsed.deletions is None else parsed.deletions.filter(left)
     filtered_out = None if parsed.filtered_out is None else parsed.filtered_out.filter(left)
     return recount(counted._replace(batch=batch, deletions=deletions, filtered_out=filtered_out))
-
-
-def _as_numpy(mask: pa.BooleanArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = mask.to_numpy(zero_copy_only=False)
-    return found
 
 
 def _reason(mismatch: ColumnMismatch) -> str:
@@ -94,7 +92,7 @@ def _note_nulled(parsed: ParsedBatch, nulled: Sequence[_ExcludedValues], columns
     """Adds an entry to the row's changes for each value that will become null."""
     changes = Changes()
     for each in nulled:
-        rows = np.flatnonzero(_as_numpy(each.has_value))
+        rows = np.flatnonzero(each.has_value)
         changes.note_nulled(ValueLocations(_path_in_record(columns, each.mismatch)), rows)
     batch = parsed.batch
     index, meta = batch.schema.get_field_index(META), batch.column(META)
@@ -154,11 +152,14 @@ def _project(parsed: ParsedBatch, excluded: Sequence[ColumnMismatch], schema: pa
     return parsed._replace(batch=batch)
 
 
-def _landing_values(parsed: ParsedBatch, mismatch: ColumnMismatch) -> pa.BooleanArray:
+def _landing_values(parsed: ParsedBatch, mismatch: ColumnMismatch) -> _Mask:
     """Returns a mask of the rows that have a value there, without those that the filter left out."""
     column = parsed.batch.column(_field_index(parsed.batch.schema, mismatch.path[0]))
-    has_value = _has_value(column, mismatch.path[1:])
-    return has_value if parsed.filtered_out is None else pc.and_(has_value, pc.invert(parsed.filtered_out))
+    has_value: _Mask = _has_value(column, mismatch.path[1:]).to_numpy(zero_copy_only=False)
+    if parsed.filtered_out is None:
+        return has_value
+    filtered_out: _Mask = parsed.filtered_out.to_numpy(zero_copy_only=False)
+    return has_value & ~filtered_out
 
 
 def _has_value(array: pa.Array, path: FieldPath) -> pa.Array:
