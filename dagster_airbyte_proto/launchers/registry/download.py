@@ -55,7 +55,7 @@ class _CacheFiles(NamedTuple):
             content, about = self.content.read_bytes(), _ANSWER_DECODER.decode(self.about.read_bytes())
         except (OSError, msgspec.DecodeError):
             return None
-        return (content, about) if about.digest == _digest(content) else None
+        return (content, about) if about.digest == hashlib.sha256(content).hexdigest() else None
 
     def write(self, content: bytes, about: _CachedAnswer) -> None:
         write_atomically(self.content, content)
@@ -115,11 +115,8 @@ def _request(url: str, cached_answer: _CachedAnswer | None) -> tuple[bytes, _Cac
         raise
     if len(content) > _MAX_BYTES:
         raise ValueError(f"it is larger than {_MAX_BYTES} bytes")
-    return content, _CachedAnswer(_digest(content), headers.get("ETag", ""), headers.get("Last-Modified", ""))
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    digest = hashlib.sha256(content).hexdigest()
+    return content, _CachedAnswer(digest, headers.get("ETag", ""), headers.get("Last-Modified", ""))
 
 
 def _without_credentials(url: str) -> str:
