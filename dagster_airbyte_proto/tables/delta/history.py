@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from dagster_airbyte_proto.loads.load import HighWaterMark
+from dagster_airbyte_proto.loads.load import HighWaterMark, StagedRows
 from dagster_airbyte_proto.loads.table import Freshness
 from dagster_airbyte_proto.tables.formats import LOAD_ID
+from dagster_airbyte_proto.tables.part_checks import high_water_mark_after
 
 # Keys of the user metadata in our commits.
 COMPACTION = "airbyte-proto.compaction"
@@ -289,6 +290,19 @@ def _load_in_checkpoint(files: fs.FileSystem, path: str, load_id: str) -> int | 
         loads = pq.ParquetFile(opened).read(columns=["txn"]).column("txn")
     versions = pc.struct_field(loads, "version").filter(pc.equal(pc.struct_field(loads, "appId"), load_id))
     return int(versions[-1].as_py()) if len(versions) else None
+
+
+def load_metadata(
+    load_id: str, part: StagedRows, labels: Mapping[str, str], log: tuple[fs.FileSystem, str], version: int
+) -> dict[str, str]:
+    """Returns the user metadata of the commit of a part on top of this version of the table. `log` is the folder of its
+    log, with the filesystem that has it."""
+    found = {LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}
+    found |= {f"airbyte-proto.{key}": value for key, value in labels.items()}
+    found |= {CONNECTION: part.connection} if part.connection else {}
+    if part.high_water_mark is not None and (mark := high_water_mark_after(part, logged_freshness(log, version))):
+        found[HIGH_WATER_MARK] = msgspec.json.encode(mark).decode()
+    return found
 
 
 def logged_freshness(log: tuple[fs.FileSystem, str], version: int) -> Freshness:

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from urllib.parse import unquote
 from uuid import uuid4
 
-import msgspec
 import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
@@ -41,9 +40,8 @@ from dagster_airbyte_proto.tables.delta.files import (
     totals_after,
 )
 from dagster_airbyte_proto.tables.delta.history import (
-    CONNECTION,
-    HIGH_WATER_MARK,
     TABLE_ROWS,
+    load_metadata,
     logged_freshness,
     newest_load,
 )
@@ -64,7 +62,6 @@ from dagster_airbyte_proto.tables.delta.warehouse import (
     sql_name,
     table_location,
 )
-from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import (
@@ -73,7 +70,6 @@ from dagster_airbyte_proto.tables.part_checks import (
     check_slice_column,
     check_table_id,
     effective_files,
-    high_water_mark_after,
 )
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, NO_OUTCOME, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.jvm.job_tags import inherited_tag
@@ -174,8 +170,7 @@ class DeltaTables:
             snapshot = self.java().snapshot(self.location(name))
             if snapshot.version < 0:
                 return None
-            log = self.storage.at(f"{self.location(name)}/_delta_log")
-            return Witness(snapshot.metadata.id, *newest_load(log, snapshot.version, connection))
+            return Witness(snapshot.metadata.id, *newest_load(self._log_folder(name), snapshot.version, connection))
 
     def register_all(self) -> None:
         """Registers every table of the warehouse in the session's catalog, at the first call."""
@@ -201,7 +196,7 @@ class DeltaTables:
             snapshot = self.java().snapshot(self.location(name))
             totals = self.java().totals(snapshot)
             has_rows = totals.data_files > 0 if totals else self.rows(name, snapshot) > 0
-            return self._logged_freshness(name, snapshot)._replace(has_rows=has_rows)
+            return logged_freshness(self._log_folder(name), snapshot.version)._replace(has_rows=has_rows)
 
     def greatest_values(self, name: TableName, columns: Sequence[str], branch: str | None = None) -> pa.Table:
         doing = f"reading the greatest values of table {self._sql_name(name)}"
@@ -225,9 +220,8 @@ class DeltaTables:
     def _frame(self, name: TableName) -> DataFrame:
         return self.open_session().read.format("delta").load(self.location(name))
 
-    def _logged_freshness(self, name: TableName, snapshot: DeltaSnapshot) -> Freshness:
-        """Returns what the last commit that changed rows says of them; `has_rows` is not filled in."""
-        return logged_freshness(self.storage.at(f"{self.location(name)}/_delta_log"), snapshot.version)
+    def _log_folder(self, name: TableName) -> tuple[pa.fs.FileSystem, str]:
+        return self.storage.at(f"{self.location(name)}/_delta_log")
 
     def _already_committed(
         self, doing: str, snapshot: DeltaSnapshot, load_id: str, part: StagedRows
@@ -257,7 +251,8 @@ class DeltaTables:
             files = effective_files(part, holds_rows=before > 0)
             key_ids(snapshot.metadata.columns, part.keys)
             removal = self.java().removal(snapshot, slice_predicate(snapshot, part)) if replaces else Removal()
-            user_metadata = self._user_metadata(snapshot, load_id, part)
+            log = self._log_folder(part.table)
+            user_metadata = load_metadata(load_id, part, self._labels, log, snapshot.version)
             places = files_to_add(snapshot.metadata, part, files)
             is_by_reference = can_add_by_reference(snapshot.metadata, files)
             added = list(add_actions_of(places, files, location)) if is_by_reference else []
@@ -293,16 +288,6 @@ class DeltaTables:
         deleted = 0 if was_there else removal.rows
         totals = self.java().totals(now)
         return CommittedRows(part.stream, str(version), was_there, deleted, self.rows(part.table, now), totals)
-
-    def _user_metadata(self, snapshot: DeltaSnapshot, load_id: str, part: StagedRows) -> dict[str, str]:
-        found = {LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}
-        found |= {f"airbyte-proto.{key}": value for key, value in self._labels.items()}
-        found |= {CONNECTION: part.connection} if part.connection else {}
-        if part.high_water_mark is not None and (
-            mark := high_water_mark_after(part, self._logged_freshness(part.table, snapshot))
-        ):
-            found[HIGH_WATER_MARK] = msgspec.json.encode(mark).decode()
-        return found
 
     def rows(self, name: TableName, snapshot: DeltaSnapshot) -> int:
         """Returns the number of rows: as our last commit or the files' statistics say, else counted by a Spark job."""

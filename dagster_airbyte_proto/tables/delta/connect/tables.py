@@ -12,7 +12,6 @@ from pathlib import Path
 from urllib.parse import unquote
 from uuid import uuid4
 
-import msgspec
 import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
@@ -30,9 +29,8 @@ from dagster_airbyte_proto.tables.delta.connect.delta_log import DeltaLog, read_
 from dagster_airbyte_proto.tables.delta.connect.statements import change_columns, create_table
 from dagster_airbyte_proto.tables.delta.connect.writes import write_part
 from dagster_airbyte_proto.tables.delta.history import (
-    CONNECTION,
-    HIGH_WATER_MARK,
     Commit,
+    load_metadata,
     logged_freshness,
     newest_load,
     read_commit,
@@ -58,7 +56,6 @@ from dagster_airbyte_proto.tables.part_checks import (
     check_slice_column,
     check_table_id,
     effective_files,
-    high_water_mark_after,
 )
 from dagster_airbyte_proto.tables.spark.jvm.errors import NO_OUTCOME, REMOTE_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.jvm.job_tags import inherited_tag
@@ -231,7 +228,8 @@ class RemoteDeltaTables:
         files = effective_files(part, holds_rows=part.write not in REPLACING and not self._frame(part.table).isEmpty())
         check_row_counts(files, self.storage)
         staged = StagedPart(part, files, metadata.columns, metadata.slice_column)
-        labels = CommitLabels(load_id, log.version + 1, {**self._user_metadata(log, load_id, part), _ATTEMPT: attempt})
+        metadata_of_load = load_metadata(load_id, part, self._labels, self._log_folder(part.table), log.version)
+        labels = CommitLabels(load_id, log.version + 1, {**metadata_of_load, _ATTEMPT: attempt})
         doing, stream = f"committing load {load_id} to table {self._sql_name(part.table)}", str(part.stream)
         replaces_all = part.write in REPLACING and part.slice is None
         # Where a commit removes all files, Delta's log does not say how many rows were in them.
@@ -263,16 +261,6 @@ class RemoteDeltaTables:
             removed = commit.row_counts[1] if part.write in REPLACING and not replaces_all else replaced
             rows = self._rows(part.table, now.version)
             return CommittedRows(part.stream, str(commit.version), False, removed, rows)
-
-    def _user_metadata(self, log: DeltaLog, load_id: str, part: StagedRows) -> dict[str, str]:
-        found = {LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}
-        found |= {f"airbyte-proto.{key}": value for key, value in self._labels.items()}
-        found |= {CONNECTION: part.connection} if part.connection else {}
-        if part.high_water_mark is not None and (
-            mark := high_water_mark_after(part, logged_freshness(self._log_folder(part.table), log.version))
-        ):
-            found[HIGH_WATER_MARK] = msgspec.json.encode(mark).decode()
-        return found
 
     def _rows(self, name: TableName, version: int) -> int:
         """Counts the rows of a version. As a rule Delta does it by its log alone."""
