@@ -1,5 +1,6 @@
 """A push from Dagster on real Iceberg tables: its checks, its partitions, and the table that remembers."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -32,18 +33,30 @@ def known(delivered: DataFrame) -> list[tuple[int, str]]:
     return sorted((row["id"], row["_status"]) for row in delivered.collect())
 
 
-def test_a_push_on_iceberg(
-    spark: SparkSession,
-    spark_settings: SparkSettings,
-    tmp_path: Path,
-    dagster_instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+_Resources = Callable[[PushedTable], dict[str, object]]
+
+
+@pytest.fixture
+def resources(spark: SparkSession, spark_settings: SparkSettings, monkeypatch: pytest.MonkeyPatch) -> _Resources:
+    """The resources of definitions that push the table, on the Spark session of the tests."""
     monkeypatch.setattr(SparkSessionResource, "spark_session", property(lambda _: spark))
-    spark.sql("DROP TABLE IF EXISTS lake.pushed.people")
-    spark.sql("DROP TABLE IF EXISTS lake._pushes.crm__contacts")
+    io_manager = SparkTableIOManager(spark=SparkSessionResource(warehouse=spark_settings.warehouse))
+    return lambda place: {"connector": ConnectorResource(home=str(place.home)), "io_manager": io_manager}
+
+
+def _create(spark: SparkSession, table: str, columns: str, *, delivered: str) -> None:
+    """Makes an empty table, of which nothing is delivered."""
+    for name in (table, delivered):
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.pushed")
-    spark.sql("CREATE TABLE lake.pushed.people (id INT, score DOUBLE, day DATE) USING iceberg")
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg")
+
+
+def test_a_push_on_iceberg(
+    spark: SparkSession, tmp_path: Path, dagster_instance: dg.DagsterInstance, resources: _Resources
+) -> None:
+    columns = "id INT, score DOUBLE, day DATE"
+    _create(spark, "lake.pushed.people", columns, delivered="lake._pushes.crm__contacts")
     spark.sql("INSERT INTO lake.pushed.people VALUES (1, 0.5D, date'2026-11-01'), (2, double('NaN'), date'2026-11-01')")
     spark.sql("INSERT INTO lake.pushed.people VALUES (3, 0.5, date'2026-11-02')")
     place = PushedTable(tmp_path, mode="mirror")
@@ -53,14 +66,10 @@ def test_a_push_on_iceberg(
     path.write_text(yaml.safe_dump(written))
     checks = StreamChecks(max_removed=0, freshness=timedelta(hours=1), severity="warn")
     pushes = build_push_assets(Connection.from_file(path), partitions_def=_DAYS, checks=checks, records_tables=True)
-    session = SparkSessionResource(warehouse=spark_settings.warehouse)
     job = dg.Definitions(
         assets=[pushes, *build_push_tables(pushes), known],
         jobs=[dg.define_asset_job("push", [pushes]), dg.define_asset_job("read", [known])],
-        resources={
-            "connector": ConnectorResource(home=str(place.home)),
-            "io_manager": SparkTableIOManager(spark=session),
-        },
+        resources=resources(place),
     )
 
     def push(day: str) -> dg.ExecuteInProcessResult:
@@ -88,17 +97,10 @@ def test_a_push_on_iceberg(
 
 
 def test_a_push_is_undone_by_the_form_of_a_rollback_as_it_stands(
-    spark: SparkSession,
-    spark_settings: SparkSettings,
-    tmp_path: Path,
-    dagster_instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, tmp_path: Path, dagster_instance: dg.DagsterInstance, resources: _Resources
 ) -> None:
-    monkeypatch.setattr(SparkSessionResource, "spark_session", property(lambda _: spark))
-    spark.sql("DROP TABLE IF EXISTS lake.pushed.visitors")
-    spark.sql("DROP TABLE IF EXISTS lake._pushes.guests__contacts")
-    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.pushed")
-    spark.sql("CREATE TABLE lake.pushed.visitors (id INT, name STRING) USING iceberg")
+    columns = "id INT, name STRING"
+    _create(spark, "lake.pushed.visitors", columns, delivered="lake._pushes.guests__contacts")
     place = PushedTable(tmp_path)
     place.options["name"] = "guests"
     place.push["from"] = "lake.pushed.visitors"
@@ -107,10 +109,7 @@ def test_a_push_is_undone_by_the_form_of_a_rollback_as_it_stands(
     defs = dg.Definitions(
         assets=[pushes],
         jobs=[dg.define_asset_job("push", [pushes]), *build_connection_jobs(connection, assets=pushes)],
-        resources={
-            "connector": ConnectorResource(home=str(place.home)),
-            "io_manager": SparkTableIOManager(spark=SparkSessionResource(warehouse=spark_settings.warehouse)),
-        },
+        resources=resources(place),
     )
 
     def push() -> dict[str, object]:
