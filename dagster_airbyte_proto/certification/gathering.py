@@ -23,7 +23,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.protocols.events import SpecEvent
 from dagster_airbyte_proto.protocols.rapidbyte.manifest import roles_in
-from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+from dagster_airbyte_proto.sync.connector.opened_connector import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run_log import RunLog
 

@@ -65,7 +65,7 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import write_message
 from dagster_airbyte_proto.sync.connector.catalog_changes import in_former_order
 from dagster_airbyte_proto.sync.connector.launcher_choice import ConnectorOptions
-from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+from dagster_airbyte_proto.sync.connector.opened_connector import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 
 _FOR_PUSHES = ("deps", "table_sensor")

@@ -31,7 +31,7 @@ from dagster_airbyte_proto.protocols.events import SpecEvent
 from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations, row_schema_of
 from dagster_airbyte_proto.sync.connector.launcher_choice import destination_protocol_of
-from dagster_airbyte_proto.sync.connector.opened_source import opened_destination
+from dagster_airbyte_proto.sync.connector.opened_connector import opened_destination
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run_log import RunLog
 

@@ -44,7 +44,7 @@ class ConnectorSession(NamedTuple):
 @contextmanager
 def open_connector(call: Call, connection_file: str, partition: "Slice | None" = None) -> Iterator[ConnectorSession]:
     """Opens the connector of a connection. Without a partition, templates in the config are not filled."""
-    from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+    from dagster_airbyte_proto.sync.connector.opened_connector import opened_source
 
     connection = call.open(connection_file)
     words = partition.template_values if partition else None
@@ -92,7 +92,7 @@ def _takes_rows(connection: "Connection") -> bool:
 @contextmanager
 def _open_destination(call: Call, connection_file: str) -> "Iterator[Destination]":
     """Opens the connector of a connection that takes rows."""
-    from dagster_airbyte_proto.sync.connector.opened_source import opened_destination
+    from dagster_airbyte_proto.sync.connector.opened_connector import opened_destination
 
     connection = call.open(connection_file)
     on_line = partial(show_log_line, is_verbose=call.is_verbose)
@@ -185,7 +185,7 @@ def _checked_relay(
 ) -> "tuple[CheckEvent, str, list[ConfigError] | None]":
     """The verdict of the destination of a relay, its words, and the faults of the streams."""
     from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
-    from dagster_airbyte_proto.sync.connector.opened_source import opened_destination
+    from dagster_airbyte_proto.sync.connector.opened_connector import opened_destination
 
     on_line = partial(show_log_line, is_verbose=call.is_verbose)
     with opened_destination(engine, to, on_line=on_line) as destination:

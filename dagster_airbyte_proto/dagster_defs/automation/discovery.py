@@ -32,7 +32,7 @@ from dagster_airbyte_proto.dagster_defs.engines import opened_engine
 from dagster_airbyte_proto.dagster_defs.failures import failing_the_tick
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import Stream
-from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+from dagster_airbyte_proto.sync.connector.opened_connector import opened_source
 
 # The most partitions that Dagster recommends for one asset.
 _MAX_PARTITIONS = 100_000

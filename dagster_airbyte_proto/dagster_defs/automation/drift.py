@@ -15,7 +15,7 @@ from dagster_airbyte_proto.dagster_defs.partitions import newest_slice_words
 from dagster_airbyte_proto.errors import ConfigError, outdated_catalog_remedy
 from dagster_airbyte_proto.model import Catalog, StreamId
 from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes, in_former_order, saved_before
-from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+from dagster_airbyte_proto.sync.connector.opened_connector import opened_source
 from dagster_airbyte_proto.sync.connector.queries import QUERY_TIMEOUT_SECONDS
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.sync.cluster.certificate import new_identity
+from dagster_airbyte_proto.sync.cluster.driver_identity import new_identity
 from dagster_airbyte_proto.sync.cluster.frames import keep_alive, receive_frame, send_frame
 from dagster_airbyte_proto.sync.cluster.remote_calls import Access, Greeting, RemoteCall, RemoteResult, package_version
 from dagster_airbyte_proto.sync.cluster.values import RemoteMethods, as_remote, decoder, encoded

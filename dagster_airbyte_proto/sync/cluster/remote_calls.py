@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.errors import CommitUnknown, StateUnavailable
-from dagster_airbyte_proto.sync.cluster.certificate import trusting
+from dagster_airbyte_proto.sync.cluster.driver_identity import trusting
 from dagster_airbyte_proto.sync.cluster.frames import keep_alive, receive_frame, send_frame
 from dagster_airbyte_proto.sync.cluster.values import RemoteError, RemoteMethods, decoder, encoded, from_remote
 

@@ -25,7 +25,7 @@ from dagster_airbyte_proto.connection.drafting.connection_file import (
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry, RegistryEntry
 from dagster_airbyte_proto.protocols.events import SpecEvent
-from dagster_airbyte_proto.sync.connector.opened_source import opened_destination, opened_source
+from dagster_airbyte_proto.sync.connector.opened_connector import opened_destination, opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 
 _IMAGE = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+|@sha256:[0-9a-f]+)")

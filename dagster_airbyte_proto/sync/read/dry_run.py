@@ -30,7 +30,7 @@ from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchD
 from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
 from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.stage import Stage
-from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+from dagster_airbyte_proto.sync.connector.opened_connector import opened_source
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume

@@ -22,7 +22,7 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.plan.stream_groups import group_plans, last_report
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
 from dagster_airbyte_proto.sync.read.commit_reporter import committed_streams
-from dagster_airbyte_proto.sync.read.connector_output import ReadOutcome, close_prepared, read_connector
+from dagster_airbyte_proto.sync.read.connector_reading import ReadOutcome, close_prepared, read_connector
 from dagster_airbyte_proto.sync.read.preparation import PreparedSync, prepare_sync
 from dagster_airbyte_proto.sync.read.pull import Pull
 from dagster_airbyte_proto.sync.run_options import ProgressListener

@@ -300,7 +300,7 @@ def _columns(
 ) -> tuple["CatalogColumns | None", str]:
     """The columns of the tap's own catalog, or the reason why there are none."""
     from dagster_airbyte_proto.connection import Connection
-    from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+    from dagster_airbyte_proto.sync.connector.opened_connector import opened_source
 
     unwritten = Connection.model_validate({"name": connection, **document}, context={"folder": folder})
     try:

@@ -274,7 +274,7 @@ def test_a_check_is_the_verdict_of_the_component(quick_folder: Path) -> None:
     table.config["validation"] = "failed"
     with table.engine() as engine:
         from dagster_airbyte_proto.connection import Connection
-        from dagster_airbyte_proto.sync.connector.opened_source import opened_destination
+        from dagster_airbyte_proto.sync.connector.opened_connector import opened_destination
 
         with opened_destination(engine, Connection.from_file(table.connection_file())) as destination:
             verdict = destination.check()

@@ -11,7 +11,7 @@ from dagster_airbyte_proto.errors import ConnectorError, StateConflict
 from dagster_airbyte_proto.launchers.process import HostPlace, Launcher, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+from dagster_airbyte_proto.sync.connector.opened_connector import opened_source
 from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
@@ -96,7 +96,7 @@ def test_a_newer_one_that_a_run_has_kept_meanwhile_stays(shop: OpenShop) -> None
 
 
 def test_that_it_could_not_be_kept_is_an_error(shop: OpenShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagster_airbyte_proto.sync.connector.opened_source._SAVING_SECONDS", 0.1)
+    monkeypatch.setattr("dagster_airbyte_proto.sync.connector.opened_connector._SAVING_SECONDS", 0.1)
     place = shop()
     place.offer(rotating(place, exit_code=0))
     place.store.acquire("shop", run_id="a-sync", holder="elsewhere", seconds=600)
