@@ -5,7 +5,7 @@
 2. *deliver*: batch by batch the rows are announced in the store, sent, and acknowledged by the destination
    (`delivery.py`). Rows to write come first, removals after all of them.
 3. *fold*: what was acknowledged goes into the delivered table, as a load like any other, and the state moves with it
-   (`delivered_table.py`).
+   (`fold.py`).
 """
 
 from collections.abc import Collection

@@ -36,7 +36,8 @@ from dagster_airbyte_proto.sync.push.attempts import (
 )
 from dagster_airbyte_proto.sync.push.content.row_versions import reason_to_keep_removed
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
-from dagster_airbyte_proto.sync.push.delivered_table import FOLDING, fold, remember_sent, stored_position
+from dagster_airbyte_proto.sync.push.delivered_table import stored_position
+from dagster_airbyte_proto.sync.push.fold import FOLDING, fold, remember_sent
 from dagster_airbyte_proto.sync.push.plan.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.plan.plan_samples import samples_of
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin

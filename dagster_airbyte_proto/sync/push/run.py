@@ -88,9 +88,8 @@ def _run_push(
         recovered = len(committer.recover())
         remove_dead_batches(connection)
         destination, refused = _checked_destination(engine, connection, log, streams)
-        partition = request.partition_key or ""
         version_before = None if request.only_plans else states_version(engine.store, connection.name)
-        sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, partition)
+        sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, request.partition_key or "")
         meter = telemetry.delivery_meter
         delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id, meter=meter)
         enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
@@ -106,25 +105,32 @@ def _run_push(
         destination.save_config(engine.store, renewal.lease)
         if not request.only_plans and all(each.status is SyncStatus.COMPLETE for each in reports.values()):
             keep_shared(engine.store, renewal.lease, enrichers)
-        statuses = [report.status for report in reports.values()]
-        report = PushReport(
-            connection=connection.name,
-            status=overall_status(statuses, cancelled=options.cancel.is_set(), connector_failed=False),
-            run_id=run_id,
-            recovered_loads=recovered,
-            streams=reports,
-            seconds=time.monotonic() - began_at,
-            connector=destination.identity,
-            is_plan=request.only_plans,
-            warnings=tuple(destination.warnings),
-            notes=tuple(destination.notes),
-            log=str(log.path),
-            partition=partition,
-        )
+        report = _report(context, reports, recovered, time.monotonic() - began_at)
         renewal.check()
         if not request.only_plans:
             end_run(engine, renewal.lease, report, log)
         return report
+
+
+def _report(
+    context: PushContext, streams: Mapping[str, PushedStreamReport], recovered_loads: int, seconds: float
+) -> PushReport:
+    delivery, destination = context.delivery, context.delivery.destination
+    statuses = [each.status for each in streams.values()]
+    return PushReport(
+        connection=delivery.connection.name,
+        status=overall_status(statuses, cancelled=delivery.options.cancel.is_set(), connector_failed=False),
+        run_id=delivery.lease.run_id,
+        recovered_loads=recovered_loads,
+        streams=streams,
+        seconds=seconds,
+        connector=destination.identity,
+        is_plan=context.request.only_plans,
+        warnings=tuple(destination.warnings),
+        notes=tuple(destination.notes),
+        log=str(context.log.path),
+        partition=context.request.partition_key or "",
+    )
 
 
 def _check_no_sync(store: StateStore, name: str) -> None:

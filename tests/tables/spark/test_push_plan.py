@@ -23,7 +23,7 @@ from dagster_airbyte_proto.loads.plan_query import (
     PushedPartition,
 )
 from dagster_airbyte_proto.protocols.destination import JsonDialect
-from dagster_airbyte_proto.sync.push.delivered_table import DROPPED_LATER
+from dagster_airbyte_proto.sync.push.fold import DROPPED_LATER
 from dagster_airbyte_proto.tables.changes.push_plan import SparkPlanner
 from dagster_airbyte_proto.transforms.transform import DROPPED
 
