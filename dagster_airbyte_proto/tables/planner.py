@@ -51,7 +51,7 @@ class WholeFiles(NamedTuple):
 
 @runtime_checkable
 class SupportsWholeFiles(Protocol):
-    """A planner that tells the data files of a table, which can be read in the place of a plan."""
+    """A planner that knows the data files of a table, which can be read in the place of a plan."""
 
     def whole_files(self, query: PlanQuery) -> WholeFiles | None:
         """Returns the Parquet files with all rows of the table at a snapshot; None where other files have a say."""

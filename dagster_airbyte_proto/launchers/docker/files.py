@@ -73,7 +73,7 @@ def read_file(daemon: docker.APIClient, container: str, path: str) -> bytes | No
 
     A symbolic link gives None too: the daemon's archive does not contain its target. The connector may have put
     anything in the place of the file. So the archive is read only as far as its first member, and counted: that of a
-    folder has all that lies below it, and a file may have grown since its size was told.
+    folder has all that lies below it, and a file may have grown since its size was read.
     """
     try:
         chunks, about = daemon.get_archive(container, path)

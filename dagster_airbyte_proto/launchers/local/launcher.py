@@ -138,7 +138,7 @@ def _start_failure(error_number: int) -> str:
 
 
 def _wait_for_guardian_end(process: subprocess.Popen[bytes]) -> None:
-    """Closes the streams of a guardian that was told to end, and waits for its end."""
+    """Closes the streams of a guardian that has to end, and waits for its end."""
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             stream.close()

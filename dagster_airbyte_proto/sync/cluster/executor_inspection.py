@@ -124,7 +124,7 @@ def check_package(version_of_driver: str, number: int, attempt: int) -> None:  #
 
 
 def inspect_executor(access: Access, needs: ExecutorNeeds, number: int, attempt: int) -> None:  # noqa: ARG001 - likewise
-    """A task that tells the driver what is here. It ends well if it does not reach the driver, which notices that."""
+    """A task that reports what is here to the driver. Ends well if the driver is out of reach: that one notices."""
     link = DriverLink(access, attempt)
     try:
         with suppress(StateUnavailable):

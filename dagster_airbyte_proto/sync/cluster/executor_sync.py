@@ -39,7 +39,7 @@ _SILENT_SECONDS = 60.0
 class ExecutorSync:
     """One sync whose connector runs on an executor. Implements `SyncDriver`.
 
-    `outcome` is None until a task has told it. `raised` is what the commit listener raised here: an error of the
+    `outcome` is None until a task has reported it. `raised` is what the commit listener raised here: an error of the
     caller's, such as Dagster's interrupt, which the wire would not carry.
     """
 

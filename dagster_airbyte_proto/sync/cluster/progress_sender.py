@@ -1,4 +1,4 @@
-"""Sends the progress of a sync from its executor to the driver, and hears from there whether it is cancelled."""
+"""Sends the progress of a sync from its executor to the driver, and learns from its answers whether it is cancelled."""
 
 import threading
 from collections import deque

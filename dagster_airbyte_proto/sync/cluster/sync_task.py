@@ -96,7 +96,7 @@ def _outcome(link: DriverLink, driver: SyncDriver, order: SyncOrder, attempt: in
         with _environment_with(order.variables):
             finished = _sync(link, driver, order, attempt)
         return SyncOutcome(finished.report, finished.due)
-    except Exception as error:  # noqa: BLE001 - told to the driver, which raises it; Spark would try a bug four times
+    except Exception as error:  # noqa: BLE001 - the driver gets and raises it; Spark would try a bug four times
         return SyncOutcome(error=as_remote(error))
 
 

@@ -45,7 +45,7 @@ from dagster_airbyte_proto.transforms.transform_choice import described_connecto
 
 
 class PushOrigin(NamedTuple):
-    """The rows of one stream before they are planned: what Spark is asked, the fields that the destination gets, the
+    """The rows of one stream before they are planned: the query for Spark, the fields that the destination gets, the
     table that remembers them (None where none does), the transforms between, the field that has the cursor, and a
     digest of the connectors of the transforms."""
 

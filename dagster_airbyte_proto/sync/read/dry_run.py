@@ -1,7 +1,7 @@
 """A dry run of a sync: the connector reads, and nothing lands. The first rows of each stream are as its table would get
 them.
 
-- The connector is told that it is a dry run, and how many records are wanted. One that sends more is stopped.
+- The request says that it is a dry run, and how many records are wanted. One that sends more is stopped.
 - Rows go through the same staging as those of a sync, into a folder that is removed: columns, types, shaping, queries
   and rules are those of the connection. A transform by another connector gets no row, and neither do those behind it.
 - No state, table or kept value changes, and no lease is taken.
