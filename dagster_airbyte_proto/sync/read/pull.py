@@ -191,8 +191,6 @@ class Pull:
             report = connector.wait(0)
         return report
 
-    # Events
-
     def _dispatch(self, event: Event) -> None:
         if isinstance(event, StateEvent):
             self.lines.state += 1
