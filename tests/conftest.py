@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.durations import junit_id, recorded
-from tests.support.everyday import mark_nightly_unless_everyday
+from tests.support.durations import junit_id, recorded, work_unit
+from tests.support.everyday import has_mark_of_module, mark_nightly_unless_everyday
 from tests.support.needs import lacks
 from tests.support.postgres import PostgresServer, programs, running_server
 
@@ -30,7 +30,7 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 # What `make quick` can do without, beside tests that take longer than this.
-_NEEDS_OF_OTHERS = ("spark", "docker", "postgres", "browser", "connectors", "nightly")
+_NEEDS_OF_OTHERS = {"spark", "docker", "postgres", "browser", "connectors", "nightly"}
 _QUICK_SECONDS = 0.3
 
 # As a short-lived one has them; but this one lives through hundreds of tests, and without the optimising compiler a JVM
@@ -65,9 +65,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FailureLines(terminal))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of which no test would be run are not imported: each worker would do that, before the first test."""
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    left_out = _NEEDS_OF_OTHERS if config.getoption("--quick") else {"nightly"} if _is_by_day(config) else set[str]()
+    return True if left_out and has_mark_of_module(collection_path, left_out) else None
+
+
 @pytest.hookimpl(tryfirst=True)  # Before those of other names are deselected.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files first: so no worker of several is left with one of them while the others have nothing to do."""
+    """The longest work units first: so no worker of several is left with one while the others have nothing to do."""
     mark_nightly_unless_everyday(items, is_whole=not any("::" in each for each in config.args))
     durations = recorded()
     seconds = {item: durations.get(junit_id(item.nodeid), 0.0) for item in items}
@@ -75,10 +83,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = [item for item in items if seconds[item] > _QUICK_SECONDS or _needs_others(item)]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]
-    of_file: defaultdict[Path, float] = defaultdict(float)
+    of_unit: defaultdict[str, float] = defaultdict(float)
     for item in items:
-        of_file[item.path] += seconds[item]
-    items.sort(key=lambda item: (-of_file[item.path], str(item.path)))
+        is_run = not (_is_by_day(config) and item.get_closest_marker("nightly"))
+        of_unit[work_unit(item.nodeid)] += seconds[item] if is_run else 0.0
+    items.sort(key=lambda item: (-of_unit[work_unit(item.nodeid)], work_unit(item.nodeid), str(item.path)))
+
+
+@pytest.hookimpl(optionalhook=True)  # Without xdist nobody knows it.
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Gives out work units where it would give out files, with `--dist loadfile`."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadUnitScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return work_unit(nodeid)
+
+    return LoadUnitScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def _is_by_day(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr == "not nightly")
 
 
 def _needs_others(item: pytest.Item) -> bool:

@@ -13,6 +13,21 @@ RECORD = _ROOT / "tests" / "durations.json"
 
 # Shorter ones are noise, and there are thousands of them.
 _LEAST_SECONDS = 0.3
+# Files that use one server for all of a process, which takes a JVM to start.
+_SHARING = {
+    "tests/tables/iceberg/connect/test_lost_servers.py": "a Spark Connect server",
+    "tests/tables/iceberg/connect/test_pushes.py": "a Spark Connect server",
+    "tests/tables/iceberg/connect/test_syncs.py": "a Spark Connect server",
+    "tests/tables/iceberg/catalogs/test_silent_catalogs.py": "a REST catalog",
+    "tests/tables/iceberg/test_catalogs.py": "a REST catalog",
+}
+
+
+def work_unit(node_id: str) -> str:
+    """Tests with the same one are run by one worker, one after the other: those of a file, or of several files that share
+    what takes long to start."""
+    path = node_id.partition("::")[0]
+    return _SHARING.get(path, path)
 
 
 def recorded() -> dict[str, float]:

@@ -3,9 +3,20 @@
 A name is that of a test, where the mark is on a class or a module; or the id of its parameters, as pytest shows it.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Sequence, Set
+from pathlib import Path
 
 import pytest
+
+_MARKS_OF_MODULE = re.compile(r"^pytestmark = (?:\[\n.*?^\]|.*?$)", re.M | re.S)
+
+
+def has_mark_of_module(file: Path, marks: Set[str]) -> bool:
+    """True if a `pytestmark` of the file gives one of these marks to all of its tests. Nothing is imported to find out:
+    pyspark alone takes a second of each worker."""
+    found = _MARKS_OF_MODULE.search(file.read_text())
+    return found is not None and not marks.isdisjoint(re.findall(r"pytest\.mark\.(\w+)", found[0]))
 
 
 def mark_nightly_unless_everyday(items: Sequence[pytest.Item], *, is_whole: bool) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.everyday import has_mark_of_module
+
 _TESTS = """
 import pytest
 
@@ -59,3 +61,21 @@ def test_a_name_of_nothing_is_an_error(folder: Path) -> None:
     assert "everyday names what is not there: ['c'], above test_them.py::test_one[b]" in said
     found, _ = _collected(folder, "test_them.py::test_one")
     assert found == ["test_one[a]", "test_one[b]"]
+
+
+@pytest.mark.parametrize(
+    ("written", "has_it"),
+    [
+        ("pytestmark = pytest.mark.spark", True),
+        ("pytestmark = [pytest.mark.timeout(60), pytest.mark.spark]", True),
+        ("pytestmark = [\n    pytest.mark.timeout(60),\n    pytest.mark.spark,\n]", True),
+        ("pytestmark = pytest.mark.docker\n\n@pytest.mark.spark\ndef test_one(): pass", False),
+        ('pytestmark = pytest.mark.everyday(\n    "test_one",\n)\n\n@pytest.mark.spark\ndef test_one(): pass', False),
+        ("class TestThem:\n    pytestmark = pytest.mark.spark", False),
+        ("", False),
+    ],
+)
+def test_a_mark_of_a_whole_file_is_known_without_its_import(tmp_path: Path, written: str, has_it: bool) -> None:
+    file = tmp_path / "test_them.py"
+    file.write_text(f"import a_module_that_is_not_there\n\n{written}\n")
+    assert has_mark_of_module(file, {"nightly", "spark"}) is has_it
