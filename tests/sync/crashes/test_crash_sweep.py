@@ -27,8 +27,6 @@ from tests.sync.crashes.sync_fork_server import SyncForkServer
 
 _BRANCH_DEATHS = ("load.announced", "load.promoted")
 _AROUND_COMMITS: tuple[Kill, ...] = (("recover.begun", 1), ("load.committed", 1))
-# Each mode and each scope once; the rest of the matrix runs at night.
-_ALWAYS = (("append_dedup", "stream"),)
 _WHERE_PARQUET_RECOVERS_OTHERWISE = {"table.committed", *PARQUET_POINTS}
 
 
@@ -51,17 +49,25 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(900)
+def test_dying_at_any_point_loses_and_doubles_nothing(servers: list[SyncForkServer], folder: Path) -> None:
+    """The tests below are those of a second death, in the recovery."""
+
+    def die(killed: KilledConnection, kills: Iterable[Kill]) -> None:
+        for kill in kills:
+            killed.survive(kill)
+
+    sweep(killed_connection_of("append_dedup", "stream", FakeConnection), servers, folder, die)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mode", "scope", "connection"),
     [
-        *(
-            pytest.param(mode, scope, FakeConnection, marks=() if (mode, scope) in _ALWAYS else pytest.mark.nightly)
-            for mode in SWEPT_MODES
-            for scope in SCOPES
-        ),
-        pytest.param("append", "global", TapConnection, marks=pytest.mark.nightly),
-        pytest.param("append_dedup", "stream", TransformedConnection, marks=pytest.mark.nightly),
-        *(pytest.param(mode, "stream", ParallelConnection, marks=pytest.mark.nightly) for mode in SWEPT_MODES),
+        *((mode, scope, FakeConnection) for mode in SWEPT_MODES for scope in SCOPES),
+        ("append", "global", TapConnection),
+        ("append_dedup", "stream", TransformedConnection),
+        *((mode, "stream", ParallelConnection) for mode in SWEPT_MODES),
     ],
 )
 def test_dying_at_any_point_and_again_in_recovery_loses_and_doubles_nothing(

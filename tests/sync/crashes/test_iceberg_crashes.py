@@ -90,17 +90,20 @@ def test_a_chain_of_deaths_at_every_point_loses_and_doubles_nothing(
     assert set(killed.reached) == set(POINTS)
 
 
+def test_deaths_on_both_sides_of_a_commit_that_replaces_rows_lose_and_double_nothing(
+    server: SparkSyncForkServer, connection: IcebergConnection
+) -> None:
+    chained(server, connection, "append_dedup", _AROUND_COMMITS)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("mode", "merge"),
     [
-        ("append_dedup", None),
-        *(pytest.param(mode, None, marks=pytest.mark.nightly) for mode in _REPLACING if mode != "append_dedup"),
-        *(
-            pytest.param("append_dedup", merge, marks=pytest.mark.nightly)
-            for merge in ("positions", "equality_deletes", "copy_on_write")
-        ),
+        *((mode, None) for mode in _REPLACING),
+        *(("append_dedup", merge) for merge in ("positions", "equality_deletes", "copy_on_write")),
         # A refresh of a stream with keys lands on a branch, in several loads.
-        pytest.param("overwrite", "positions", marks=pytest.mark.nightly),
+        ("overwrite", "positions"),
     ],
 )
 def test_a_chain_of_deaths_around_commits_that_replace_rows_loses_and_doubles_nothing(

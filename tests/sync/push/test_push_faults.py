@@ -25,7 +25,6 @@ _CASES = [
     ("singer", "mirror", "by versions"),
     *((protocol, mode, "exit") for protocol in ("airbyte", "singer") for mode in ("mirror", "append", "overwrite")),
 ]
-_EVERY_TIME = (("airbyte", "mirror", "each", CallFault.BEFORE),)
 # Calls that change something; the others are read again as often as one likes.
 _CALLS = (
     "seal_plan", "begin_delivery", "announce_rows", "acknowledge_rows", "announce", "promote", "begin_run", "end_run",
@@ -33,14 +32,17 @@ _CALLS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("protocol", "mode", "echo", "fault"),
-    [
-        pytest.param(*case, fault, marks=[] if (*case, fault) in _EVERY_TIME else [pytest.mark.nightly])
-        for case in _CASES
-        for fault in (CallFault.BEFORE, CallFault.AFTER)
-    ],
-)
+_TYPICAL_CALLS = (("announce_rows", 2), ("acknowledge_rows", 1), ("commit", 1), ("promote", 1))
+
+
+def test_a_call_that_fails_loses_no_row_and_sends_none_again(quick_folder: Path) -> None:
+    swept = SweptPush.of_fake(quick_folder, "airbyte", "mirror")
+    assert _faults_fired(swept, _TYPICAL_CALLS, CallFault.BEFORE) == len(_TYPICAL_CALLS)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", [CallFault.BEFORE, CallFault.AFTER])
+@pytest.mark.parametrize(("protocol", "mode", "echo"), _CASES)
 def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
     quick_folder: Path, protocol: str, mode: str, echo: str, fault: CallFault
 ) -> None:
@@ -57,27 +59,24 @@ _OF_EACH_PROTOCOL = (
     ("rapidbyte", "append", "each"),
 )
 _ENDS = (CallFault.DEATH_BEFORE, CallFault.DEATH_AFTER, CallFault.PAUSED, CallFault.HUNG)
-_DEATHS_BY_DAY = (("airbyte", "append", "exit", CallFault.DEATH_AFTER),)
 
 
-@pytest.mark.parametrize(
-    ("protocol", "mode", "echo", "fault"),
-    [
-        pytest.param(*case, fault, marks=[] if (*case, fault) in _DEATHS_BY_DAY else [pytest.mark.nightly])
-        for case in _OF_EACH_PROTOCOL
-        for fault in _ENDS
-    ],
-)
+def test_a_death_in_a_call_loses_no_row_and_sends_none_again(quick_folder: Path) -> None:
+    swept = SweptPush.of_fake(quick_folder, "airbyte", "append", "exit")
+    assert _faults_fired(swept, _TYPICAL_CALLS[:2], CallFault.DEATH_AFTER) > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", _ENDS)
+@pytest.mark.parametrize(("protocol", "mode", "echo"), _OF_EACH_PROTOCOL)
 def test_the_same_holds_where_the_run_dies_or_sleeps_past_its_lease(
     quick_folder: Path, protocol: str, mode: str, echo: str, fault: CallFault
 ) -> None:
     swept = SweptPush.of_fake(quick_folder, protocol, mode, echo)
-    by_day = (protocol, mode, echo, fault) in _DEATHS_BY_DAY
-    calls = _DECISIVE_CALLS if by_day else [(call, number) for call in _CALLS for number in (1, 2)]
+    calls = [(call, number) for call in _CALLS for number in (1, 2)]
     assert _faults_fired(swept, calls, fault) > len(calls) / 3
 
 
-_DECISIVE_CALLS = (("announce_rows", 2), ("acknowledge_rows", 1))
 # A connector that writes is called in any order of reads and writes; of a component all is one call.
 _OUTER_CALLS = (
     ("launch", 1), ("launch", 2), ("write write", 1), ("write write", 2), ("write write", 3), ("read write", 1),
@@ -97,6 +96,7 @@ def test_the_same_holds_where_the_connector_or_the_files_of_the_plan_fail(
     assert _faults_fired(swept, _OUTER_CALLS, fault) > len(_OUTER_CALLS) / 3
 
 
+@pytest.mark.everyday("overwrite-each", "append-exit")
 @pytest.mark.parametrize(
     ("mode", "echo"),
     [("insert", "each"), ("update", "each"), ("overwrite", "each"), ("mirror", "bare"), ("append", "exit")],

@@ -2,7 +2,7 @@
 that it acknowledged is sent again."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from dagster_airbyte_proto.points import PUSH_POINTS
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
+from tests.support.fork_server import Kill
 from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.relay.component_relay import relayed_shop
 from tests.sync.relay.relayed_shop import RelayedShop
@@ -38,7 +39,8 @@ _CASES += [
     for write in ("append_dedup", "append")
 ]
 _CASES += [("airbyte", "singer", "append", "stream"), ("singer", "airbyte", "append_dedup", "stream")]
-_EVERY_TIME = (("airbyte", "airbyte", "append_dedup", "global"),)
+# One before a row is sent, two around it, and one before the state moves.
+_TYPICAL_POINTS = (("load.announced", 1), ("push.sent", 2), ("push.noted", 1), ("load.committed", 1))
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +50,24 @@ def server() -> Iterator[SyncForkServer]:
     opened.close()
 
 
-@pytest.mark.parametrize(
-    ("protocol", "target", "write", "scope"),
-    [pytest.param(*case, marks=[] if case in _EVERY_TIME else [pytest.mark.nightly]) for case in _CASES],
-)
+def test_a_killed_relay_skips_no_record_and_sends_none_again(server: SyncForkServer, quick_folder: Path) -> None:
+    shop = relayed_shop(quick_folder, protocol="airbyte", target="airbyte", write="append_dedup")
+    assert _kills(server, shop, _TYPICAL_POINTS, "global") == len(_TYPICAL_POINTS)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("protocol", "target", "write", "scope"), _CASES)
 def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
     server: SyncForkServer, quick_folder: Path, protocol: str, target: str, write: str, scope: str
 ) -> None:
     shop = relayed_shop(quick_folder, protocol=protocol, target=target, write=write)
+    assert _kills(server, shop, _POINTS, scope) > len(_POINTS) / 2
+
+
+def _kills(server: SyncForkServer, shop: RelayedShop, points: Sequence[Kill], scope: str) -> int:
+    """Kills the relay at each point, and lets the next one come to its end. Returns how often it was killed."""
     records, kills = 12, 0
-    for turn, kill in enumerate(_POINTS, start=1):
+    for turn, kill in enumerate(points, start=1):
         records += 12
         shop.offer({"streams": {"users": {"records": records}, "orders": {"records": turn}}, "state": scope})
         where = f"killed at {kill}"
@@ -72,8 +82,8 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
         assert set(shop.ids("orders")) == set(range(turn)), where
         assert shop.positions() == {"users": records, "orders": turn}, where
         assert proved.isdisjoint(shop.ids("users")[had:]), where
-    assert kills > len(_POINTS) / 2
     assert not list((shop.home / "staging").rglob("*.parquet"))
+    return kills
 
 
 @pytest.mark.nightly
@@ -100,19 +110,21 @@ _RESEND_POINTS = [
 ]
 
 
-@pytest.mark.parametrize("write", ["append_dedup", pytest.param("append", marks=pytest.mark.nightly)])
+@pytest.mark.everyday("append_dedup-typical")
+@pytest.mark.parametrize("points", [_TYPICAL_POINTS[:3], _RESEND_POINTS], ids=["typical", "all"])
+@pytest.mark.parametrize("write", ["append_dedup", "append"])
 def test_rejected_records_that_are_sent_again_are_neither_lost_nor_acknowledged_twice(
-    server: SyncForkServer, quick_folder: Path, write: str
+    server: SyncForkServer, quick_folder: Path, write: str, points: Sequence[Kill]
 ) -> None:
     pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
     shop = shop_that_takes(quick_folder, 5, write=write)
     records = kills = 0
-    for kill in _RESEND_POINTS:
+    for kill in points:
         records += 12
         have_rejected(shop, records)
         kills += server.sync(shop, kill, retries_rejected=True) == _KILLED
         check_end(shop, records, f"killed at {kill}")
-    assert kills >= len(_RESEND_POINTS) - 1  # A second position is noted only if it comes half a second later.
+    assert kills >= len(points) - 1  # A second position is noted only if it comes half a second later.
     assert not list((shop.home / "staging").rglob("*.parquet"))
 
 

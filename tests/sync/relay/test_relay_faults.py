@@ -7,6 +7,7 @@ is replaced, the records of before are shown, or those of now.
 
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,22 +44,31 @@ _CASES += [("airbyte", "airbyte", "append", echo, CallFault.AFTER) for echo in (
 _CASES += [("singer", "singer", "append_dedup", echo, CallFault.BEFORE) for echo in ("end", "exit")]
 _CASES += [("airbyte", target, "append", "each", fault) for target in ("airbyte", "rapidbyte") for fault in _DEATHS]
 _CASES += [("singer", "singer", "append_dedup", "end", fault) for fault in _DEATHS]
-_EVERY_TIME = (("airbyte", "singer", "append", "each", CallFault.AFTER),)
+_TYPICAL_CALLS = (("announce", 1), ("announce_rows", 2), ("acknowledge_rows", 1), ("promote", 1))
 
 
-@pytest.mark.parametrize(
-    ("protocol", "target", "write", "echo", "fault"),
-    [pytest.param(*case, marks=[] if case in _EVERY_TIME else [pytest.mark.nightly]) for case in _CASES],
-)
+def test_a_call_that_fails_skips_no_record_and_sends_none_again(quick_folder: Path) -> None:
+    shop = relayed_shop(quick_folder, protocol="airbyte", target="singer", write="append")
+    shop.acknowledge_by("each")
+    assert _faults_fired(shop, _TYPICAL_CALLS, CallFault.AFTER) == len(_TYPICAL_CALLS)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("protocol", "target", "write", "echo", "fault"), _CASES)
 def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
     quick_folder: Path, protocol: str, target: str, write: str, echo: str, fault: CallFault
 ) -> None:
     shop = relayed_shop(quick_folder, protocol=protocol, target=target, write=write)
     if target != "rapidbyte":
         shop.acknowledge_by(echo)
+    calls = [(call, number) for call in (*_CALLS, *_OUTER_CALLS) for number in (1, 2)]
+    assert _faults_fired(shop, calls, fault) > len(_CALLS)
+
+
+def _faults_fired(shop: RelayedShop, calls: Sequence[tuple[str, int]], fault: CallFault) -> int:
+    """Relays once with each fault and once without. Returns how many faults there were."""
     fired = 0
-    calls = _CALLS if (protocol, target, write, echo, fault) in _EVERY_TIME else (*_CALLS, *_OUTER_CALLS)
-    for turn, (call, number) in enumerate(((call, number) for call in calls for number in (1, 2)), start=1):
+    for turn, (call, number) in enumerate(calls, start=1):
         records = 12 * turn
         shop.offer({"streams": {"users": {"records": records}, "orders": {"records": turn}}})
         where = f"{call} {number} failed {fault} its effect"
@@ -72,7 +82,7 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
         assert set(shop.ids("orders")) == set(range(turn)), where
         assert shop.positions() == {"users": records, "orders": turn}, where
         assert proved.isdisjoint(shop.ids("users")[had:]), where
-    assert fired > len(_CALLS)
+    return fired
 
 
 def _sync_with(shop: RelayedShop, call: str, number: int, fault: CallFault) -> int:
@@ -140,23 +150,27 @@ def test_a_source_without_checkpoints_is_read_on_after_a_refresh_where_rows_have
         assert (users.status, users.error, users.committed) == (SyncStatus.COMPLETE, None, 3)
 
 
-def _die_before_a_row_is_sent(shop: RelayedShop) -> None:
-    server = SyncForkServer()
-    try:
-        assert server.sync(shop, ("load.announced", 1)) == -signal.SIGKILL
-    finally:
-        server.close()
+@pytest.fixture(scope="module")
+def server() -> Iterator[SyncForkServer]:
+    opened = SyncForkServer()
+    yield opened
+    opened.close()
 
 
+def _die_before_a_row_is_sent(server: SyncForkServer, shop: RelayedShop) -> None:
+    assert server.sync(shop, ("load.announced", 1)) == -signal.SIGKILL
+
+
+@pytest.mark.everyday("stream-hash", "stream-deselect", "global-exclude")
 @pytest.mark.parametrize("how", ["hash", "exclude", "deselect"])
 @pytest.mark.parametrize("scope", ["stream", "global"])
 def test_what_was_taken_out_since_goes_in_clear_no_more(
-    quick_folder: Path, how: str, scope: str, monkeypatch: pytest.MonkeyPatch
+    server: SyncForkServer, quick_folder: Path, how: str, scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
     offer = {"streams": {"users": {"records": 9}, "orders": {"records": 3}}, "state": scope}
     shop.offer(offer)
-    _die_before_a_row_is_sent(shop)
+    _die_before_a_row_is_sent(server, shop)
     monkeypatch.setenv("RELAY_KEY", "a key that is long enough")
     shop.options["hash_key"] = "${env:RELAY_KEY}"
     shaped = {"hash": ["name"]} if how == "hash" else {"exclude": ["name"]}
@@ -190,12 +204,14 @@ def test_of_rows_that_may_be_there_in_clear_a_person_ends_the_load(quick_folder:
 
 
 @pytest.mark.parametrize("has_synced", [False, True])
-def test_the_rest_of_a_load_does_not_go_to_another_destination(quick_folder: Path, has_synced: bool) -> None:
+def test_the_rest_of_a_load_does_not_go_to_another_destination(
+    server: SyncForkServer, quick_folder: Path, has_synced: bool
+) -> None:
     shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
     if has_synced:
         shop.sync_of({"streams": {"users": {"records": 2}}})
     shop.offer({"streams": {"users": {"records": 9}}})
-    _die_before_a_row_is_sent(shop)
+    _die_before_a_row_is_sent(server, shop)
     had = len(shop.received("users"))
     shop.target = "singer"
     report = shop.sync_of({"streams": {"users": {"records": 9}}})
