@@ -154,9 +154,10 @@ class ProcessDelivery:
             destination.warn(f"the destination's new config could not be stored; its next run may be refused: {error}")
 
     def _explained(self, error: ConnectorError, running: RunningConnector) -> ConnectorError:
-        """The error of a destination that reads no more, with its own words. Takes in what it said before it ended."""
-        self._read_on(running, _LAST_WORDS_SECONDS)
-        found = self._reason(running.wait(_LAST_WORDS_SECONDS), "")
+        """The error of a destination that reads no more, with its own words. Takes in what it said before it ended.
+        One that we stop for its rows has no reason of its own, and does not end: it may still prove what it got."""
+        goes_on = self._read_on(running, _LAST_WORDS_SECONDS, until_proved=isinstance(error, TooManyRejected))
+        found = self._reason(running.wait(0.0 if goes_on else _LAST_WORDS_SECONDS), "")
         if not found:
             return error
         retryable = error.retryable or self._output.is_transient
@@ -164,13 +165,15 @@ class ProcessDelivery:
         explained.pauses_seconds = self._output.pauses_seconds
         return explained
 
-    def _read_on(self, running: RunningConnector, seconds: float) -> None:
-        """Takes in what the process still sends before it ends."""
-        ends_at = time.monotonic() + seconds
+    def _read_on(self, running: RunningConnector, seconds: float, *, until_proved: bool = False) -> bool:
+        """Takes in what the process still sends before it ends. True if it goes on."""
+        ends_at, goes_on = time.monotonic() + seconds, False
         with suppress(ConnectorError):
-            while time.monotonic() < ends_at and (chunk := running.read(_WAIT_SECONDS)) != b"":
+            while not goes_on and (chunk := running.read(_WAIT_SECONDS)) != b"":
                 self._output.feed(chunk or b"")
+                goes_on = time.monotonic() > ends_at or (until_proved and not self._acks.waiting)
             self._output.finish()
+        return goes_on
 
     def _send(self, running: RunningConnector, part: RowRange) -> None:
         began_at = time.monotonic()

@@ -163,7 +163,7 @@ class PushedTable:
         return FaultyEngine(self.settings, self.faults, self.tables, self.grace_seconds)
 
     def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
-        """Pushes within this process."""
+        """Pushes within this process. Before it tries a fake again it does not wait, unless it can be cancelled."""
         seconds = self.silence_seconds if self.is_fake else 60.0
         timeouts = Timeouts(
             heartbeat_seconds=self.heartbeat_seconds or seconds,
@@ -171,7 +171,8 @@ class PushedTable:
             result_seconds=self.result_seconds or seconds,
         )
         clock = seconds_awake_or_asleep
-        options = RunOptions(cancel or threading.Event(), timeouts=timeouts, clock=lambda: clock() + self.slept_seconds)
+        cancel = cancel or (Patience() if self.is_fake else threading.Event())
+        options = RunOptions(cancel, timeouts=timeouts, clock=lambda: clock() + self.slept_seconds)
         with self.engine() as engine:
             connection = Connection.from_file(file or self.connection_file())
             return push_connection(engine, connection, PushRequest(**request), options)

@@ -10,7 +10,11 @@ from dagster_airbyte_proto.checkpoints.load_ending import Resolution
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
-from tests.sync.shop import Shop
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.report import SyncReport
+from dagster_airbyte_proto.sync.run_options import RunOptions
+from tests.sync.push.pushed_table import Patience
+from tests.sync.shop import EVERYTHING, Shop
 
 Row = dict[str, Any]
 _FAKES = {"syncmaven": "fake_syncmaven"}
@@ -50,6 +54,10 @@ class RelayedShop(Shop):
             },
         }
         super().offer(scenario)
+
+    def sync(self, request: SyncRequest = EVERYTHING, options: RunOptions | None = None) -> SyncReport:
+        """Before it tries the destination again it does not wait, unless there are `options`."""
+        return super().sync(request, options or RunOptions(Patience()))
 
     def resolve(self, *, as_landed: bool) -> str:
         """Ends the announced load by the word of a person, and returns its status."""
