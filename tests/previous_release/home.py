@@ -129,9 +129,8 @@ class PreviousHome:
         self, program: Sequence[str], *words: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         """Runs a command of `airbyte-proto` on the home."""
-        options = ["--home", str(self.path), "--settings", str(self._settings)]
         return subprocess.run(
-            [*program, *options, *words],
+            [*program, *self.words(*words)],
             cwd=self.folder,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
@@ -139,6 +138,10 @@ class PreviousHome:
             timeout=_TIMEOUT_SECONDS,
             check=False,
         )
+
+    def words(self, *words: str) -> list[str]:
+        """The words of a command on the home."""
+        return ["--home", str(self.path), "--settings", str(self._settings), *words]
 
     def _write_settings(self) -> None:
         spark = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"}

@@ -9,7 +9,8 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import chdir, closing, redirect_stdout
+from io import StringIO
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,6 +24,7 @@ from dagster_airbyte_proto.checkpoints.sql.load_json import (
     load_from_json,
     load_to_json,
 )
+from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 from dagster_airbyte_proto.tables.parquet.log import ENTRY_DECODER
@@ -71,9 +73,15 @@ def home(request: pytest.FixtureRequest) -> Iterator[PreviousHome]:
 
 
 def answer(home: PreviousHome, *words: str) -> Any:
-    ended = home.run(_PROGRAM, *words, "--json")
-    assert ended.returncode == 0, (words, ended.stdout.decode(), ended.stderr.decode())
-    return json.loads(ended.stdout)
+    """In a process of its own where a JVM is needed, for a process has one session; else in this one, to save time."""
+    if home.format in _JVM_FORMATS:
+        ended = home.run(_PROGRAM, *words, "--json")
+        assert ended.returncode == 0, (words, ended.stdout.decode(), ended.stderr.decode())
+        return json.loads(ended.stdout)
+    with chdir(home.folder), redirect_stdout(StringIO()) as said:
+        code = main(home.words(*words, "--json"))
+    assert code == 0, (words, said.getvalue())
+    return json.loads(said.getvalue())
 
 
 def sync(home: PreviousHome, connection: str, *options: str) -> Any:
