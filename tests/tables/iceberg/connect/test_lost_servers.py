@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.tables.spark.connect_retries import ServerRetries
 from tests.support.connect_server import ConnectServer, free_port, run_alone, running_server, without_spark
 from tests.sync.shop import until
 from tests.tables.iceberg.connect.remote_connections import RemoteShop
@@ -158,24 +159,38 @@ def test_a_server_that_is_started_again_between_two_syncs_of_a_process_gets_a_ne
         assert sync(5) == ["complete", 2]
 
 
-def test_each_remote_of_a_process_has_its_own_session_and_one_with_a_jvm_is_refused(
-    connect_server: ConnectServer,
-) -> None:
-    """The second server does not run, and must not be taken for the first: that is an error within a minute."""
-    missing = f"sc://127.0.0.1:1/;authorization=Bearer%20{_TOKEN}"
-    began = time.monotonic()
-    ended = run_alone(_SESSION, connect_server.url, missing, connect_server.url, " ")
-    assert time.monotonic() - began < 1.5 * _MINUTE
-    first, found, remedy, again, local, *_ = ended.stdout.splitlines()
+def test_a_process_has_one_session_of_a_remote_and_one_with_a_jvm_is_refused(connect_server: ConnectServer) -> None:
+    ended = run_alone(_SESSION, connect_server.url, connect_server.url, " ")
+    first, again, local, *_ = ended.stdout.splitlines()
     assert first.startswith("jdbc:sqlite:") and first.endswith(" 3")
-    assert "the Spark Connect server sc://127.0.0.1:1 does not answer" in found
-    assert "Does the server that spark.remote names run" in remedy
-    assert _TOKEN not in ended.stdout + ended.stderr
     assert again == first
     assert local == (
         "starting Spark: the session of this process is one of Spark Connect, and one with a JVM (no spark.remote)"
         " is wanted"
     )
+
+
+def test_a_request_without_a_server_is_given_up_after_half_a_minute_and_the_next_ones_at_once() -> None:
+    retries, now = ServerRetries("sc://127.0.0.1:1"), time.monotonic()
+    assert not retries.is_over(now - _MINUTE / 3)
+    assert retries.is_over(now - _MINUTE / 2)
+    assert retries.is_over(now)
+
+
+@pytest.mark.nightly
+def test_a_server_that_does_not_answer_is_an_error_and_leaves_the_session_of_another(
+    connect_server: ConnectServer,
+) -> None:
+    """The second server does not run, and must not be taken for the first: that is an error within a minute."""
+    missing = f"sc://127.0.0.1:1/;authorization=Bearer%20{_TOKEN}"
+    began = time.monotonic()
+    ended = run_alone(_SESSION, connect_server.url, missing, connect_server.url)
+    assert time.monotonic() - began < 1.5 * _MINUTE
+    first, found, remedy, again, *_ = ended.stdout.splitlines()
+    assert "the Spark Connect server sc://127.0.0.1:1 does not answer" in found
+    assert "Does the server that spark.remote names run" in remedy
+    assert _TOKEN not in ended.stdout + ended.stderr
+    assert again == first
 
 
 @pytest.mark.usefixtures("spark")
