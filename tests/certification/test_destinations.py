@@ -159,8 +159,12 @@ def test_a_write_that_hangs_after_half_a_line_is_stopped(certified: CertifyDesti
     assert with_outcome(rulings, Outcome.BROKEN) == {"cut_input_ends"}
 
 
-def test_rejected_rows_and_bare_states_are_read_as_in_a_push(certified: CertifyDestination) -> None:
-    rulings = _rulings(certified("airbyte", "counts_misfits", "bare", "appends_only", "starts_slowly"))
+@pytest.mark.everyday("at once")
+@pytest.mark.parametrize("starts", [pytest.param((), id="at once"), pytest.param(("starts_slowly",), id="slowly")])
+def test_rejected_rows_and_bare_states_are_read_as_in_a_push(
+    certified: CertifyDestination, starts: tuple[str, ...]
+) -> None:
+    rulings = _rulings(certified("airbyte", "counts_misfits", "bare", "appends_only", *starts))
     assert with_outcome(rulings, Outcome.BROKEN) | with_outcome(rulings, Outcome.WARNING) == set()
     assert "1 of 5 rows were rejected, and counted so" in rulings["misfit_is_loud"].met
     assert rulings["states_come_back"].met == "all 5 states came back, while the input was open, bare"

@@ -101,6 +101,7 @@ def ailake(destination: OpenDestination, quick_folder: Path) -> OpenDestination:
     return opened
 
 
+@pytest.mark.nightly
 def test_ailake(ailake: OpenDestination, quick_folder: Path) -> None:
     _push_twice_then_one_percent(ailake("append"))
     written = [_as_ailake_writes(row) for row in (*_people(), *(_person(each, "renamed") for each in _CHANGED))]

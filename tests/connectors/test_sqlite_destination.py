@@ -86,7 +86,7 @@ def test_objects_are_checked_before_the_start(destination: OpenDestination) -> N
         table.contacts()
 
 
-@pytest.mark.everyday("mirror")
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["append", "insert", "upsert", "mirror", "overwrite"])
 def test_each_other_mode(destination: OpenDestination, mode: str) -> None:
     table = destination(mode)
@@ -212,8 +212,8 @@ def test_a_config_that_it_rewrites_is_kept(destination: OpenDestination) -> None
     assert kept.config["rotate"] == 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_bare", [False, True])
-@pytest.mark.everyday("False")
 def test_a_state_of_all_streams_is_none_of_ours(destination: OpenDestination, *, is_bare: bool) -> None:
     table = destination("append", of_all=True, bare=is_bare)
     report = table.run()

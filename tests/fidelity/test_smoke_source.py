@@ -37,7 +37,7 @@ def recording(home: Path) -> Path:
     return kept(home / "smoke.yaml", home / "recording", home)
 
 
-@pytest.mark.everyday("append", "overwrite_dedup")
+@pytest.mark.everyday("append")
 @pytest.mark.parametrize("mode", [WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP,
                                   WriteMode.OVERWRITE_DEDUP, WriteMode.SOFT_DELETE])  # fmt: skip
 def test_each_value_is_equal_or_accounted_for(

@@ -24,8 +24,8 @@ _SHARING = {
 
 
 def work_unit(node_id: str) -> str:
-    """Tests with the same one are run by one worker, one after the other: those of a file, or of several files that share
-    what takes long to start."""
+    """Tests with the same one are run by one worker, one after the other: those of a file, or of several files that
+    share what takes long to start."""
     path = node_id.partition("::")[0]
     return _SHARING.get(path, path)
 

@@ -53,7 +53,8 @@ def _push(folder: Path) -> tuple[Path, Path, Path]:
     return table.home, table.settings_file, table.connection_file()
 
 
-@pytest.mark.parametrize("options", [["--json"], []])
+@pytest.mark.everyday("shop-_relay-_keep_of_many_streams-json", "crm-_push-_reject_many_rows-json")
+@pytest.mark.parametrize("options", [["--json"], []], ids=["json", "text"])
 @pytest.mark.parametrize(
     ("connection", "files_of", "fill"),
     [("shop", _relay, _keep_of_many_streams), ("crm", _push, _reject_many_rows)],

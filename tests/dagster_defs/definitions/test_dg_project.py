@@ -136,9 +136,15 @@ def test_a_scaffolded_component_has_all_that_it_needs(project: Project) -> None:
     connection = Connection.from_file(project.defs / "fakes" / "connection.yaml")
     assert connection.connector.launch == PypiLaunch(kind="pypi", package="airbyte-source-faker==7.2.1")
     assert ".airbyte-proto/" in (project.folder / ".gitignore").read_text().split()
-    resources = (project.defs / "resources.py").read_text()
     assert project.dg("check", "defs").code == 0
 
+
+@pytest.mark.nightly
+def test_a_second_component_is_scaffolded_beside_the_first(project: Project) -> None:
+    (project.defs / "resources.py").unlink()
+    registry = ("--registry", str(_REGISTRY))
+    assert project.scaffold("fakes", "source-faker", *registry).code == 0
+    resources = (project.defs / "resources.py").read_text()
     misspelled = project.scaffold("more", "source-fakre", *registry)
     assert (misspelled.code != 0, "Did you mean source-faker?" in misspelled.err) == (True, True), misspelled
     more = project.scaffold("more", "faker", *registry)

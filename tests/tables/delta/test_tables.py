@@ -56,7 +56,6 @@ class _DeltaBench:
 @pytest.mark.everyday(
     "test_a_load_is_found_once_it_has_landed_and_not_before[append_dedup]",
     "test_a_table_names_the_newest_load_of_a_connection_and_itself",
-    "test_rows_for_another_table_of_the_name_are_refused",
     "test_a_new_table_has_the_columns_and_no_rows",
     "test_preparing_again_changes_nothing",
     "test_columns_are_added_and_old_rows_have_nulls_there",
@@ -67,22 +66,14 @@ class _DeltaBench:
     "test_odd_names_are_names[select]",
     "test_appends_add_up",
     "test_a_replace_swaps_all_rows_at_once[overwrite_dedup]",
-    "test_a_replace_by_nothing_empties_the_table[overwrite]",
     "test_an_upsert_replaces_rows_of_the_same_key",
-    "test_an_upsert_by_two_keys_one_of_them_null",
-    "test_position_deletes_take_out_duplicates_of_the_same_load[False]",
     "test_deletions_leave_nothing_of_their_keys_and_unknown_ones_do_no_harm[True]",
     "test_rows_of_some_keys_are_found_and_how_new_they_are_is_known",
     "test_a_load_lands_once[append_dedup]",
-    "test_a_load_lands_once[overwrite]",
     "test_a_paused_writer_does_not_land_what_another_landed[False-append_dedup]",
-    "test_a_paused_writer_does_not_land_what_another_landed[True-append]",
     "test_a_paused_writer_does_not_undo_a_newer_load[overwrite]",
-    "test_another_load_in_between_is_kept[append]",
     "test_another_load_in_between_is_kept[append_dedup]",
     "test_a_file_that_is_gone_is_an_error_and_nothing_lands",
-    "test_a_file_with_other_rows_than_staged_is_refused",
-    "test_a_mode_that_the_format_has_not_is_refused",
 )
 class TestDeltaTables(_DeltaBench, TableWriterConformance, WitnessConformance):
     """Loads that append, upsert and replace rows."""
@@ -186,6 +177,7 @@ def test_a_taking_back_that_began_before_its_version_was_let_go_of_is_refused(de
     assert care.facts(target.name).rows == 1
 
 
+@pytest.mark.nightly
 def test_a_table_may_be_partitioned_by_the_values_of_columns(spark: SparkSession, delta: DeltaTables) -> None:
     name, countries = table_name(), [None, "a/b=c", "Österreich", "null"]
     plain = parted(name.name, ["country", "on"])
@@ -307,6 +299,7 @@ def test_a_table_that_stands_gets_a_column_of_variants(spark: SparkSession, delt
     assert shown(spark, target) == [[3, "[1]", ["[1]"]]]
 
 
+@pytest.mark.nightly
 def test_loads_that_a_restore_has_undone_are_no_witnesses(spark: SparkSession, delta: DeltaTables) -> None:
     target = delta.prepare(TableSpec(table_name(), SCHEMA))
     loads = {load_id: part(target, WriteMode.APPEND, [{"id": 1, "name": load_id}]) for load_id in ("l1", "l2", "l3")}

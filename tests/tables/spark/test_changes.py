@@ -223,7 +223,7 @@ def test_a_table_that_went_back_sends_what_it_was(origin: _Origin) -> None:
     assert origin.changes() == ({}, set())
 
 
-@pytest.mark.everyday("delta")
+@pytest.mark.everyday("copies")
 def test_another_table_of_the_same_name_is_compared_whole(origin: _Origin) -> None:
     _filled(origin)
     origin.sql(f"DROP TABLE {origin.table}")

@@ -192,6 +192,7 @@ def _refused_late(lake: Lake, act: Callable[[JavaTable], None]) -> None:
     lake.proxy.fall_silent(_UPDATE, passes_request=True, for_good=False)
 
 
+@pytest.mark.everyday("append_dedup-merge_on_read")
 @pytest.mark.postgres
 @pytest.mark.parametrize(
     ("write", "merge"),
@@ -257,6 +258,7 @@ def test_a_load_that_landed_on_a_branch_and_expired_before_its_writer_looks_keep
     assert lake.read() == [(2, "a"), (3, "b"), (4, "c")]
 
 
+@pytest.mark.everyday("False")
 @pytest.mark.postgres
 @pytest.mark.parametrize("is_emptied", [False, True])
 def test_a_rollback_keeps_its_manifests_where_its_connection_broke(postgres_lake: Lake, is_emptied: bool) -> None:
@@ -278,6 +280,7 @@ def test_a_rollback_keeps_its_manifests_where_its_connection_broke(postgres_lake
     assert lake.read() == [*([] if is_emptied else [(1, "n1")]), (3, "n3")]
 
 
+@pytest.mark.everyday("True")
 @pytest.mark.postgres
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_rollback_whose_connection_broke_when_it_moved_main_is_done(
