@@ -16,6 +16,7 @@ def test_tables_that_no_query_reads_have_none(place: Place) -> None:
     assert "airbyte-proto query" not in place.run("loads", "show", load["load_id"]).out
 
 
+@pytest.mark.everyday("iceberg", "delta")
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("table_format", "namespace"),

@@ -57,6 +57,7 @@ def test_a_retry_of_the_step_finds_out(runs: OpenRuns) -> None:
     assert sorted(shop.place.column("users")) == [*range(10)]
 
 
+@pytest.mark.everyday("landed")
 @pytest.mark.parametrize("outcome", ["landed", "lost"])
 def test_a_load_of_a_table_that_was_dropped_is_ended_by_the_job_that_the_failure_names(
     runs: OpenRuns, outcome: str

@@ -135,6 +135,7 @@ class RealTable:
             )
 
 
+@pytest.mark.everyday("iceberg")
 @pytest.mark.spark
 @pytest.mark.usefixtures("no_jvm")
 def test_only_a_change_of_rows_is_a_new_snapshot(real: RealTable) -> None:

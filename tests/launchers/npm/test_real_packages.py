@@ -29,6 +29,7 @@ stdProtocol({ name: "crm", credentialsType, streams: [people], defaultStream: "p
 """
 
 
+@pytest.mark.everyday("True")
 @pytest.mark.parametrize("is_sandboxed", [False, True])
 def test_a_destination_describes_itself(
     tmp_path: Path, runs_folder: Path, is_sandboxed: bool, monkeypatch: pytest.MonkeyPatch

@@ -182,6 +182,7 @@ _ENDLESS = {
 }
 
 
+@pytest.mark.everyday("backtracking", "backtracking in a choice", "references that double")
 @pytest.mark.parametrize("kind", _ENDLESS)
 def test_a_spec_that_would_take_for_ever_neither_hangs_nor_stops_other_threads(kind: str) -> None:
     beats: list[float] = []

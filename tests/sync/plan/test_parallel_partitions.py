@@ -104,6 +104,7 @@ def syncs_at_once_twice(place: Shop, keys: Sequence[str]) -> None:
         assert place.loose_files() == []
 
 
+@pytest.mark.everyday("sqlite")
 @pytest.mark.parametrize("kept_in", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_ten_partitions_at_once_are_exact_twice(kept_in: str, shop: OpenShop, request: pytest.FixtureRequest) -> None:
     place = shop_kept_in(kept_in, shop(write="append_dedup", max_bytes=1), request)

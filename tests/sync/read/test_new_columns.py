@@ -220,6 +220,7 @@ def test_after_a_refresh_of_which_nobody_knows_a_key_may_have_either_form(shop: 
     assert place.column("users", "key") == ["k1"]
 
 
+@pytest.mark.everyday("wanted0-evolve", "wanted1-freeze")
 @pytest.mark.parametrize("policy", ["evolve", "freeze"])
 @pytest.mark.parametrize("wanted", [EVERYTHING, SyncRequest(slice=Slice("2024-06"))])
 def test_a_key_may_change_its_form_where_all_rows_are_replaced(

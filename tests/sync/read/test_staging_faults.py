@@ -62,6 +62,7 @@ def test_the_other_stream_lands_and_moves(at_file: int, max_bytes: int, shop: Op
     expect_all(place)
 
 
+@pytest.mark.everyday("global-2-1", "legacy-1-1073741824")
 @pytest.mark.parametrize("max_bytes", [1, 1 << 30])
 @pytest.mark.parametrize("at_file", [1, 2])
 @pytest.mark.parametrize("scope", ["global", "legacy"])

@@ -77,6 +77,7 @@ def expect(place: Shop, counts: dict[str, int]) -> None:
     assert place.store.announced_loads("shop") == []
 
 
+@pytest.mark.everyday("sqlite")
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_groups_of_streams_are_exact_twice(store: str, shop: OpenShop, request: pytest.FixtureRequest) -> None:
     place = shop_kept_in(store, opened(shop, 3, write="append_dedup"), request)

@@ -10,6 +10,7 @@ from tests.sync.push.pushed_table import PushedTable, person
 from tests.sync.relay.relayed_shop import RelayedShop
 
 
+@pytest.mark.everyday("modes0-cursor0-singer", "modes1-cursor1-airbyte")
 @pytest.mark.parametrize("protocol", ["airbyte", "singer"])
 @pytest.mark.parametrize(
     ("modes", "cursor"),

@@ -124,6 +124,7 @@ def test_records_that_come_again_with_a_load_that_was_given_up_are_kept_once(qui
     assert [row for row, _ in _kept(shop)] == [2]
 
 
+@pytest.mark.everyday("append-fault0", "append_dedup-fault2")
 @pytest.mark.parametrize(
     "fault",
     [("keep_rejections", CallFault.BEFORE), ("keep_rejections", CallFault.AFTER), ("promote", CallFault.BEFORE)],

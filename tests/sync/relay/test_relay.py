@@ -22,6 +22,7 @@ _MORE = {"streams": {"users": {"records": 31}, "orders": {"records": 7}}}
 _RETRY = SyncRequest(retries_unknown=True)
 
 
+@pytest.mark.everyday("append-airbyte-singer", "append_dedup-singer-airbyte")
 @pytest.mark.parametrize(("protocol", "target"), _PROTOCOLS)
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 def test_each_record_arrives_and_its_state_moves(quick_folder: Path, protocol: str, target: str, write: str) -> None:
@@ -70,6 +71,7 @@ def test_records_arrive_as_they_were_sent(quick_folder: Path, target: str) -> No
         assert {name: row[name] for name in values} == values
 
 
+@pytest.mark.everyday("airbyte-singer", "singer-airbyte")
 @pytest.mark.parametrize(("protocol", "target"), _PROTOCOLS)
 def test_chosen_fields_are_sent_alone_renamed_and_hashed(quick_folder: Path, protocol: str, target: str) -> None:
     shop = RelayedShop(quick_folder, protocol=protocol, target=target, write="append_dedup")
@@ -102,6 +104,7 @@ def test_chosen_fields_are_sent_alone_renamed_and_hashed(quick_folder: Path, pro
         assert "key" not in row
 
 
+@pytest.mark.everyday("airbyte")
 @pytest.mark.parametrize("target", ["airbyte", "singer"])
 def test_a_full_refresh_replaces_what_the_destination_has(quick_folder: Path, target: str) -> None:
     shop = RelayedShop(quick_folder, target=target, write="overwrite", read="full_refresh")
@@ -313,6 +316,7 @@ def test_a_record_that_removes_its_row_is_its_key(quick_folder: Path) -> None:
     assert shop.ids("users") == [1]
 
 
+@pytest.mark.everyday("airbyte")
 @pytest.mark.parametrize("protocol", ["airbyte", "singer"])
 def test_a_partition_is_sent_by_key_as_often_as_it_is_read(quick_folder: Path, protocol: str) -> None:
     shop = RelayedShop(quick_folder, protocol=protocol, write="append_dedup", max_bytes=1 << 20)

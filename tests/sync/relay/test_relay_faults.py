@@ -244,6 +244,7 @@ def test_a_destination_that_was_moved_is_the_same_one(quick_folder: Path) -> Non
     assert shop.ids("users") == list(range(8))
 
 
+@pytest.mark.everyday("append")
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 def test_no_state_moves_where_the_destination_counts_too_few_records(quick_folder: Path, write: str) -> None:
     shop = RelayedShop(quick_folder, write=write, max_bytes=1 << 20)

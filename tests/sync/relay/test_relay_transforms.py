@@ -25,6 +25,7 @@ def test_a_destination_gets_the_rows_that_keep_the_rules(quick_folder: Path, tar
     assert shop.positions() == {"users": 5}
 
 
+@pytest.mark.everyday("singer")
 @pytest.mark.parametrize("target", ["airbyte", "singer"])
 def test_a_value_that_does_not_fit_is_null_where_fields_are_chosen(quick_folder: Path, target: str) -> None:
     shop = RelayedShop(quick_folder, target=target)
@@ -68,6 +69,7 @@ def ranked(*ranks: float) -> dict[str, Any]:
     return {"streams": {"users": stream}, "state_every": 2}
 
 
+@pytest.mark.everyday("airbyte")
 @pytest.mark.parametrize("target", ["airbyte", "singer"])
 def test_a_destination_gets_enriched_rows_with_every_value(quick_folder: Path, target: str) -> None:
     shop = enriched(quick_folder, target)
@@ -105,6 +107,7 @@ def test_a_row_that_deletes_its_key_passes_what_needs_more_than_a_key(quick_fold
         shop.sync_of(offered)
 
 
+@pytest.mark.everyday("chosen0-singer", "chosen1-airbyte", "chosen2-airbyte")
 @pytest.mark.parametrize("target", ["airbyte", "singer"])
 @pytest.mark.parametrize(
     "chosen", [{"select": ["id", "name"]}, {"transforms": [{"validate": [{"assert_not_null": "name"}]}]}, {}]

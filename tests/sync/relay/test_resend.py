@@ -62,6 +62,7 @@ def _reset(shop: RelayedShop) -> None:
         engine.store.release(lease)
 
 
+@pytest.mark.everyday("append-True", "append_dedup-False")
 @pytest.mark.parametrize("shaped", [False, True])
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 def test_what_is_acknowledged_leaves_and_what_is_rejected_again_stays(

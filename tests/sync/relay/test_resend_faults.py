@@ -100,6 +100,7 @@ def test_a_load_that_recovery_gives_up_leaves_a_warning_and_no_files(quick_folde
     assert not list((shop.home / "staging").rglob("resend*.parquet"))
 
 
+@pytest.mark.everyday("True")
 @pytest.mark.parametrize("retries", [False, True])
 def test_a_column_that_is_hashed_since_goes_in_clear_no_more(
     quick_folder: Path, retries: bool, monkeypatch: pytest.MonkeyPatch
@@ -172,6 +173,7 @@ def test_a_load_of_another_stream_waits_for_its_own_sync(quick_folder: Path) -> 
     assert ([row["name"] for row in shop.received("users")], kept_names(shop)) == (["longer"], [])
 
 
+@pytest.mark.everyday("request_0")
 @pytest.mark.parametrize("request_", [SyncRequest(slice=Slice("2026-11-01")), SyncRequest(refresh=True)])
 def test_a_run_in_another_mode_goes_on_with_it_first(quick_folder: Path, request_: SyncRequest) -> None:
     shop = shop_that_takes(quick_folder, 5)
@@ -201,6 +203,7 @@ def test_records_that_cannot_be_staged_fail_their_stream_alone(
     assert (kept_names(shop), [row["name"] for row in shop.received("users")]) == (["longer"], ["new"])
 
 
+@pytest.mark.everyday("append")
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 def test_a_load_that_a_person_ends_has_its_rejected_records_kept_without_a_sync(quick_folder: Path, write: str) -> None:
     shop = shop_that_takes(quick_folder, 5, write=write)

@@ -105,6 +105,7 @@ def test_deletes_by_key_need_a_table_that_began_without_partitions(lake: _Lake) 
     assert json.loads(msgspec.json.encode(part))["files"][0]["partition"] in ([0], [1])
 
 
+@pytest.mark.everyday("partition_by0")
 @pytest.mark.parametrize("partition_by", [["n"], ["on"], ["country"], ["day(at)", "country"]])
 def test_a_partitioned_table_is_taken_back_and_undone_loads_stay_out(lake: _Lake, partition_by: list[str]) -> None:
     planned = parted(f"taken_back_{partition_by[0][:3]}", partition_by)

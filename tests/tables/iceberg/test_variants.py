@@ -41,6 +41,7 @@ def _format(spark: SparkSession, target: TableTarget) -> str:
     return str(dict(query(spark, f"show tblproperties {target.qualified}").rows)["format-version"])
 
 
+@pytest.mark.everyday("merge_on_read")
 @pytest.mark.parametrize("merge", MergeMode)
 def test_a_table_that_stands_gets_a_column_of_variants(
     spark: SparkSession, iceberg: IcebergTables, merge: MergeMode

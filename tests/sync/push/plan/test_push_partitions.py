@@ -55,6 +55,7 @@ def test_rows_are_removed_within_the_partition(table: PushedTable) -> None:
     assert table.held().keys() == {1, 2, 12}
 
 
+@pytest.mark.everyday("airbyte")
 def test_after_a_reset_each_partition_is_sent_again_and_removes_what_is_gone(table: PushedTable) -> None:
     for each in (A, B):
         table.contacts(partition=each)
@@ -71,6 +72,7 @@ def test_after_a_reset_each_partition_is_sent_again_and_removes_what_is_gone(tab
         assert table.contacts(partition=each).planned.to_send == 0
 
 
+@pytest.mark.everyday("airbyte-partition", "singer-mapping")
 @pytest.mark.parametrize("change", ["partition", "mapping"])
 def test_rows_that_were_sent_without_an_answer_are_removed_once_they_are_gone(table: PushedTable, change: str) -> None:
     partition = A if change == "partition" else None
@@ -87,6 +89,7 @@ def test_rows_that_were_sent_without_an_answer_are_removed_once_they_are_gone(ta
     assert table.held().keys() == {1, 11, 12, 13}
 
 
+@pytest.mark.everyday("airbyte")
 def test_a_row_that_moves_to_another_partition_stays(table: PushedTable) -> None:
     for each in (A, B):
         table.contacts(partition=each)

@@ -128,6 +128,7 @@ def _people(ids: Sequence[int], day: int = 1) -> list[Row]:
     ]  # fmt: skip
 
 
+@pytest.mark.everyday("upsert-diff-changed-9", "insert-diff-changed-0", "append-cursor-added-0")
 @pytest.mark.parametrize(
     ("mode", "changes", "kind", "again"),
     [
