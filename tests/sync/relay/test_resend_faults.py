@@ -3,6 +3,7 @@
 import errno
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -18,6 +19,13 @@ from tests.sync.relay.test_resend import RETRY, kept_names, rows_of, shop_that_t
 from tests.sync.shop import EVERYTHING
 
 pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SyncForkServer]:
+    opened = SyncForkServer()
+    yield opened
+    opened.close()
 
 
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
@@ -86,12 +94,14 @@ def test_a_load_of_which_nothing_is_unknown_is_given_up_and_blocks_nobody(quick_
     assert [row["name"] for row in shop.received("users")] == [*names[:4], "new"]
 
 
-def test_a_load_that_recovery_gives_up_leaves_a_warning_and_no_files(quick_folder: Path) -> None:
+def test_a_load_that_recovery_gives_up_leaves_a_warning_and_no_files(
+    server: SyncForkServer, quick_folder: Path
+) -> None:
     shop = shop_that_takes(quick_folder, 5)
     shop.sync_of(rows_of("longer 1", "longer 2"))
     take(shop, 20)
     shop.offer(rows_of("longer 1", "longer 2"))
-    _die(shop, "load.announced", retries_rejected=True)
+    _die(server, shop, "load.announced", retries_rejected=True)
     shop.to["dies_after"] = 1
     report = shop.sync_of(rows_of("longer 1", "longer 2"))
     [warning] = report.warnings
@@ -103,13 +113,13 @@ def test_a_load_that_recovery_gives_up_leaves_a_warning_and_no_files(quick_folde
 @pytest.mark.everyday("True")
 @pytest.mark.parametrize("retries", [False, True])
 def test_a_column_that_is_hashed_since_goes_in_clear_no_more(
-    quick_folder: Path, retries: bool, monkeypatch: pytest.MonkeyPatch
+    server: SyncForkServer, quick_folder: Path, retries: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = shop_that_takes(quick_folder, 5)
     shop.sync_of(rows_of("longer 1", "longer 2"))
     take(shop, 64)
     shop.offer(rows_of("longer 1", "longer 2"))
-    _die(shop, "load.announced", retries_rejected=True)
+    _die(server, shop, "load.announced", retries_rejected=True)
     _hash_names(shop, monkeypatch)
     shop.offer(rows_of("longer 1", "longer 2", "new"))
     report = shop.sync(RETRY if retries else EVERYTHING)
@@ -149,7 +159,7 @@ def test_of_a_column_that_is_hashed_since_nothing_unknown_is_sent_again(
     assert not list((shop.home / "staging").rglob("*.parquet"))
 
 
-def test_a_load_of_another_stream_waits_for_its_own_sync(quick_folder: Path) -> None:
+def test_a_load_of_another_stream_waits_for_its_own_sync(server: SyncForkServer, quick_folder: Path) -> None:
     shop = shop_that_takes(quick_folder, 5)
     offer = {"streams": {**rows_of("longer")["streams"], "orders": {"records": 2}}}
     orders = {"object_name": "orders", "sync_mode": "append_dedup", "json_schema": {"type": "object"}}
@@ -159,7 +169,7 @@ def test_a_load_of_another_stream_waits_for_its_own_sync(quick_folder: Path) -> 
     operations = [*shop.to["operations"], orders]
     shop.to["operations"] = operations
     shop.offer(offer)
-    _die(shop, "load.announced", retries_rejected=True)
+    _die(server, shop, "load.announced", retries_rejected=True)
     waiting = shop.sync(SyncRequest(only=["orders"]))
     assert (waiting.recovered_loads, len(waiting.warnings)) == (0, 1)
     assert "users: 1 rejected record that an earlier run was to send again is not sent" in waiting.warnings[0]
@@ -175,12 +185,14 @@ def test_a_load_of_another_stream_waits_for_its_own_sync(quick_folder: Path) -> 
 
 @pytest.mark.everyday("request_0")
 @pytest.mark.parametrize("request_", [SyncRequest(slice=Slice("2026-11-01")), SyncRequest(refresh=True)])
-def test_a_run_in_another_mode_goes_on_with_it_first(quick_folder: Path, request_: SyncRequest) -> None:
+def test_a_run_in_another_mode_goes_on_with_it_first(
+    server: SyncForkServer, quick_folder: Path, request_: SyncRequest
+) -> None:
     shop = shop_that_takes(quick_folder, 5)
     shop.sync_of(rows_of("longer 1", "longer 2"))
     take(shop, 64)
     shop.offer(rows_of("longer 1", "longer 2"))
-    _die(shop, "load.announced", retries_rejected=True)
+    _die(server, shop, "load.announced", retries_rejected=True)
     shop.offer(rows_of("new", ids=(77,)))
     report = shop.sync(request_)
     assert (report.status, report.recovered_loads, report.warnings) == (SyncStatus.COMPLETE, 1, ())
@@ -205,30 +217,28 @@ def test_records_that_cannot_be_staged_fail_their_stream_alone(
 
 @pytest.mark.everyday("append")
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
-def test_a_load_that_a_person_ends_has_its_rejected_records_kept_without_a_sync(quick_folder: Path, write: str) -> None:
+def test_a_load_that_a_person_ends_has_its_rejected_records_kept_without_a_sync(
+    server: SyncForkServer, quick_folder: Path, write: str
+) -> None:
     shop = shop_that_takes(quick_folder, 5, write=write)
     shop.offer(rows_of("short", "longer", "short"))
-    _die(shop, "push.noted")
+    _die(server, shop, "push.noted")
     assert shop.resolve(as_landed=True) == "done"
     assert (kept_names(shop), shop.positions()) == (["longer"], {"users": 3})
 
 
-def test_a_record_that_its_load_replaced_is_not_missed(quick_folder: Path) -> None:
+def test_a_record_that_its_load_replaced_is_not_missed(server: SyncForkServer, quick_folder: Path) -> None:
     shop = shop_that_takes(quick_folder, 5)
     shop.offer(rows_of("longer 1", "new 1", ids=(1, 1)))
-    _die(shop, "load.committed")
+    _die(server, shop, "load.committed")
     report = shop.sync()
     assert (report.warnings, report.recovered_loads) == ((), 1)
     assert (kept_names(shop), shop.ids("users")) == ([], [1])
 
 
-def _die(shop: RelayedShop, point: str, *, retries_rejected: bool = False) -> None:
+def _die(server: SyncForkServer, shop: RelayedShop, point: str, *, retries_rejected: bool = False) -> None:
     """Has a sync in a process of its own die at a point."""
-    server = SyncForkServer()
-    try:
-        assert server.sync(shop, (point, 1), retries_rejected=retries_rejected) == -signal.SIGKILL
-    finally:
-        server.close()
+    assert server.sync(shop, (point, 1), retries_rejected=retries_rejected) == -signal.SIGKILL
 
 
 def _hash_names(shop: RelayedShop, monkeypatch: pytest.MonkeyPatch) -> None:
