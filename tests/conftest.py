@@ -80,9 +80,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     durations = recorded()
     seconds = {item: durations.get(junit_id(item.nodeid), 0.0) for item in items}
     if config.getoption("--quick"):
-        slow = [item for item in items if seconds[item] > _QUICK_SECONDS or _needs_others(item)]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in set(slow)]
+        slow = {item for item in items if seconds[item] > _QUICK_SECONDS or _needs_others(item)}
+        config.hook.pytest_deselected(items=[*slow])
+        items[:] = [item for item in items if item not in slow]
     of_unit: defaultdict[str, float] = defaultdict(float)
     for item in items:
         is_run = not (_is_by_day(config) and item.get_closest_marker("nightly"))

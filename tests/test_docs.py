@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,30 +46,30 @@ _FENCE = re.compile(
 
 
 class Snippet(NamedTuple):
-    """`title` is the file that it is to be written to, where the page says so."""
+    """`title` is the file that it is to be written to, where the page says so. `number` is its place among those of the
+    page: an id with its line would be another after each edit, and have no seconds on record."""
 
     page: str
-    line: int
+    number: int
     language: str
     title: str
     text: str
 
 
+@cache
 def snippets(*languages: str) -> list[Any]:
     found = [
         Snippet(
             page.relative_to(ROOT).as_posix(),
-            text.count("\n", 0, fence.start()) + 1,
+            number,
             fence["language"],
             fence["title"] or fence["word"] or "",
             fence["text"],
         )
         for page in PAGES
-        for text in [page.read_text()]
-        for fence in _FENCE.finditer(text)
+        for number, fence in enumerate(_FENCE.finditer(page.read_text()), start=1)
     ]
-    wanted = [each for each in found if each.language in languages]
-    return [pytest.param(each, id=f"{each.page}:{each.line}") for each in wanted]
+    return [pytest.param(each, id=f"{each.page}-{each.number}") for each in found if each.language in languages]
 
 
 def commands(group: click.Group, words: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:

@@ -45,7 +45,7 @@ def _script() -> str:
             name = shlex.quote(snippet.title)
             parts.append(f"mkdir -p $(dirname {name})\ncat > {name} <<'END OF FILE'\n{snippet.text}END OF FILE")
         elif snippet.language == "sh":
-            parts.append(f"{snippet.text}echo $SECONDS {snippet.line} >> {_TIMES}")
+            parts.append(f"{snippet.text}echo $SECONDS {snippet.number} >> {_TIMES}")
     return "\n".join(parts)
 
 
@@ -115,10 +115,10 @@ def test_it_runs_as_printed(followed: Followed) -> None:
 def test_its_commands_take_less_than_ten_minutes(
     followed: Followed, record_property: Callable[[str, object], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sum of what a reader waits for, installation and downloads among it. It is printed, by lines of the page."""
+    """The sum of what a reader waits for, installation and downloads among it. It is printed, by snippets."""
     ends = [[int(number) for number in line.split()] for line in (followed.folder / _TIMES).read_text().splitlines()]
     assert len(ends) == sum(each.language == "sh" for each in _tutorial())
-    took = {f"line {line}": end - begun for (begun, _), (end, line) in pairwise([[0, 0], *ends])}
+    took = {f"snippet {place}": end - begun for (begun, _), (end, place) in pairwise([[0, 0], *ends])}
     seconds = sum(took.values())
     record_property("tutorial_seconds", seconds)
     with capsys.disabled():
