@@ -103,9 +103,10 @@ else
 	$(BIN)/python -m tests.soak --kills $$(($(N) / 2)) --tables folder --through relay --by command
 endif
 
-simulate: setup ## N schedules of errors, deaths, pauses, and stores and tables that are set back, on simulated syncs, and N on pushes
+simulate: setup ## N schedules of errors, deaths, pauses, and stores and tables that are set back, on simulated syncs, N on pushes and N on relays
 	$(BIN)/python -m tests.simulation $(N)
 	$(BIN)/python -m tests.simulation $(N) --through push
+	$(BIN)/python -m tests.simulation $(N) --through relay
 
 matrix: setup ## the crash matrix on Iceberg and Delta: every point, mode and scope, and again in the recovery
 	$(BIN)/python -m tests.soak --kills 0 --matrix

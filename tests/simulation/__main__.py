@@ -1,5 +1,5 @@
-"""Runs many schedules, from as many seeds: `make simulate N=100000`. `--through push` runs those of pushes, `--replay
-FILE` one that was written down."""
+"""Runs many schedules, from as many seeds: `make simulate N=100000`. `--through push` runs those of pushes, `--through
+relay` those of relays, `--replay FILE` one that was written down."""
 
 import argparse
 import os
@@ -17,6 +17,8 @@ import msgspec
 
 from tests.simulation.pushes.push_schedule import PushSchedule, push_schedule_of
 from tests.simulation.pushes.push_simulation import run_push_schedule
+from tests.simulation.relays.relay_schedule import RelaySchedule, relay_schedule_of
+from tests.simulation.relays.relay_simulation import run_relay_schedule
 from tests.simulation.schedule import Schedule, described, schedule_of
 from tests.simulation.simulation import SimulationResult, run_schedule
 from tests.simulation.world import Place
@@ -41,7 +43,8 @@ class Lane(NamedTuple, Generic[_Schedule]):
 
 SYNCS: Final = Lane(schedule_of, run_schedule, Schedule)
 PUSHES: Final = Lane(push_schedule_of, run_push_schedule, PushSchedule)
-_LANES: Final[dict[str, Lane[Any]]] = {"sync": SYNCS, "push": PUSHES}
+RELAYS: Final = Lane(relay_schedule_of, run_relay_schedule, RelaySchedule)
+_LANES: Final[dict[str, Lane[Any]]] = {"sync": SYNCS, "push": PUSHES, "relay": RELAYS}
 
 
 class Found(NamedTuple):
