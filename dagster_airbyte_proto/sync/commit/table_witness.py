@@ -25,12 +25,14 @@ class Remembered(NamedTuple):
 
     With `begins_changes` the stream is read by its changes, and begins with all rows that are there: there is no memory
     of it, as before its first sync, or since a person reset its state or rolled it back. `remedy` is for a table that
-    contradicts it: None is the sync that reads everything again.
+    contradicts it: None is the sync that reads everything again. `unproved` is the load that was to replace all rows of
+    a destination and was not acknowledged, if there is one and rows are to be added now.
     """
 
     landed: LandedTable | None
     begins_changes: bool = False
     remedy: str | None = None
+    unproved: str = ""
 
 
 def check_witness(
@@ -65,6 +67,12 @@ def _elsewhere(before: str, now: str) -> str:
 
 def _contradiction(store: StateStore, stream: StreamId, witness: Witness | None, remembered: Remembered) -> str:
     landed = remembered.landed
+    if remembered.unproved:
+        return (
+            f"load {remembered.unproved} was to replace its rows, and was not acknowledged: nobody knows whether it"
+            " shows the rows of the load, which would be there twice, or those of before. If it shows those of before,"
+            " set the state to what it is (`airbyte-proto state show`, and `state set`)"
+        )
     if witness is None:
         # A load that an older release announced has left no table id in the store.
         is_missed = landed is not None and landed.table_id

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
+from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding
 from dagster_airbyte_proto.checkpoints.store import LandedTable, StateStore
 from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.model import (
     REPLACING,
     PlannedStream,
@@ -72,10 +74,12 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     set_states_before(runs, plan.stored_states, plan.version_before)
     assign_generations(runs, plan.fingerprints, plan.continued, context.connection)
     landed = context.store.landed_tables(context.connection, partition=context.request.partition)
+    deliveries = context.engine.store.deliveries(context.connection) if context.destination is not None else {}
     remembered = {
         stream: Remembered(
             _depended_on(context.store, run, landed.get(stream)),
             begins_changes=stream not in landed and _begins_changes(run, context.request.partition),
+            unproved=_unproved_replacement(context.store, run.planned, deliveries.get(stream)),
         )
         for stream, run in runs.items()
         if not replaces_table(run.planned)
@@ -125,6 +129,17 @@ def _begins_changes(run: StreamRun, partition: str) -> bool:
     """True if all rows come of a stream of changes, as to an empty table. Of the rows of one partition a table that all
     share tells nothing."""
     return not partition and not run.state_before and sends_changes(run.planned)
+
+
+def _unproved_replacement(store: StateStore, planned: PlannedStream, delivery: Delivery | None) -> str:
+    """The load that was to replace all rows of a destination, and that it did not acknowledge, though it may show it:
+    an error ended it, and no state moved. By key the rows that come again are there once."""
+    is_begun = delivery is not None and delivery.plan.mode is PushMode.OVERWRITE and delivery.attempts > 0
+    if delivery is None or not is_begun or delivery.is_complete or not _adds_rows(planned):
+        return ""
+    logged = store.load(delivery.plan.plan_id)
+    is_there = logged is not None and logged.ending is LoadEnding.RESOLVED_AS_LANDED
+    return "" if is_there else delivery.plan.plan_id
 
 
 def _depended_on(store: StateStore, run: StreamRun, landed: LandedTable | None) -> LandedTable | None:

@@ -98,7 +98,7 @@ class _Relays:
         """The word of a person on the unknown rows of a load: its end, or the request for the next sync."""
         world = self.world
         self.runs["decided"] += 1
-        for load_id in world.announced():
+        for load_id in world.undecided_loads():
             is_tried = load_id in self._retried
             self._retried.add(load_id)
             if world.kind.word == "look" or is_tried:

@@ -152,6 +152,9 @@ class RelayWorld(PlacedWorld):
             if each.undecided
         }
 
+    def undecided_loads(self) -> set[str]:
+        return {each.plan.plan_id for each in self.deliveries().values() if each.undecided}
+
     def rows_of_load(self, load_id: str) -> Mapping[str, Sequence[Sent]]:
         entry = self._place.looked_at.load(load_id)
         assert entry is not None

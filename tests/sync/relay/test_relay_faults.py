@@ -157,6 +157,38 @@ def server() -> Iterator[SyncForkServer]:
     opened.close()
 
 
+@pytest.mark.parametrize("target", ["airbyte", "singer"])
+@pytest.mark.parametrize("looked", [False, True])
+def test_behind_a_refresh_that_nobody_knows_to_be_shown_no_row_is_appended(
+    quick_folder: Path, target: str, looked: bool
+) -> None:
+    shop = RelayedShop(quick_folder, target=target, max_bytes=1 << 20)
+    shop.sync_of({"streams": {"users": {"records": 5}}})
+    offer = {"streams": {"users": {"records": 8}}}
+    shop.to["dies_after"] = 6
+    assert shop.sync_of(offer, REFRESH).status is SyncStatus.FAILED
+    del shop.to["dies_after"]
+    had = len(shop.ids("users"))
+    users = shop.sync_of(offer).streams["users"]
+    assert users.status is SyncStatus.FAILED and "nobody knows whether it shows" in (users.error or "")
+    assert "sync shop --refresh --streams users" in (users.error or "")
+    assert len(shop.ids("users")) == had
+    if looked:
+        _set_state_to_what_it_is(shop)
+    else:
+        assert shop.sync_of(offer, REFRESH).status is SyncStatus.COMPLETE
+        had += 8
+    assert shop.sync_of(offer).status is SyncStatus.COMPLETE
+    assert shop.ids("users")[had:] == ([5, 6, 7] if looked else [])
+
+
+def _set_state_to_what_it_is(shop: RelayedShop) -> None:
+    [stored] = shop.store.states("shop")
+    lease = shop.store.acquire("shop", run_id="by-hand", holder="a person", seconds=60)
+    shop.store.change_state(lease, stored.state.stream, stored.state, who="a person")
+    shop.store.release(lease)
+
+
 def _die_before_a_row_is_sent(server: SyncForkServer, shop: RelayedShop) -> None:
     assert server.sync(shop, ("load.announced", 1)) == -signal.SIGKILL
 
