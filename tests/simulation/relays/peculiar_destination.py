@@ -229,7 +229,7 @@ class PeculiarDestination:
     def _said(self, line: bytes) -> list[bytes]:
         """The lines that the process says in the place of one."""
         message = json.loads(line)
-        state = message.get("state", message) if "trace" not in message else None
+        state: Any = message.get("state", message) if "trace" not in message else None
         covered = [each.rows for each in self._taken if each.state == state]
         if not covered:
             return [line + b"\n"]

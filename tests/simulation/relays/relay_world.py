@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -83,7 +83,7 @@ class RelayWorld(PlacedWorld):
         points.arm(calls.reach)
         try:
             with self._engine(calls) as engine:
-                return RunResult(sync_connection(engine, self._connection(), request, self._options(step)), None)
+                return RunResult(sync_connection(engine, _connection(self.kind), request, self._options(step)), None)
         except ProtoError as error:
             return RunResult(None, error)
         except SimulatedDeath:
@@ -187,8 +187,7 @@ class RelayWorld(PlacedWorld):
         """The rows of a stream in a load; those that are known already if its files are gone by now."""
         if plan not in self._plans:
             with suppress(OSError, pa.ArrowException):
-                texts = [text for path in files for text in pq.read_table(path)[WHOLE_RECORD].to_pylist()]
-                records = [json.loads(text) for text in texts]
+                records = [json.loads(text) for path in files for text in _texts(path)]
                 self._plans[plan] = [Sent(record["id"], record["version"]) for record in records]
         return self._plans.get(plan, [])
 
@@ -227,27 +226,28 @@ class RelayWorld(PlacedWorld):
         )
         return engine
 
-    def _connection(self) -> Connection:
-        kind, manner = self.kind, self.kind.manner
-        launch = {"kind": "local", "command": ["scripted"]}
-        streams = {
-            stream: {"read": "full_refresh" if write == "overwrite" else "incremental", "write": write}
-            for stream, write in self.writes.items()
+
+@cache
+def _connection(kind: RelayKind) -> Connection:
+    manner, launch = kind.manner, {"kind": "local", "command": ["scripted"]}
+    streams = {
+        stream: {"read": "full_refresh" if write == "overwrite" else "incremental", "write": write}
+        for stream, write in zip(streams_of(kind), kind.writes, strict=True)
+    }
+    return Connection.model_validate(
+        {
+            "name": _NAME,
+            "connector": {"protocol": "airbyte", "launch": launch},
+            "config": {},
+            "streams": streams,
+            "load": {"max_bytes": 1 << 20 if kind.whole_loads else 1},
+            "to": {"connector": {"protocol": manner.protocol, "launch": launch}, "config": {}},
+            "batch": {"rows": _BATCH_ROWS},
+            **({"checkpoint_rows": kind.checkpoint_rows} if kind.checkpoint_rows else {}),
+            **({"acknowledge": "exit"} if manner.echo == "exit" else {}),
+            **({"catalog": "none"} if manner.protocol == "airbyte" else {}),
         }
-        return Connection.model_validate(
-            {
-                "name": _NAME,
-                "connector": {"protocol": "airbyte", "launch": launch},
-                "config": {},
-                "streams": streams,
-                "load": {"max_bytes": 1 << 20 if kind.whole_loads else 1},
-                "to": {"connector": {"protocol": manner.protocol, "launch": launch}, "config": {}},
-                "batch": {"rows": _BATCH_ROWS},
-                **({"checkpoint_rows": kind.checkpoint_rows} if kind.checkpoint_rows else {}),
-                **({"acknowledge": "exit"} if manner.echo == "exit" else {}),
-                **({"catalog": "none"} if manner.protocol == "airbyte" else {}),
-            }
-        )
+    )
 
 
 class _RelayEngine(Engine):
@@ -270,6 +270,12 @@ class _RelayEngine(Engine):
     def destination(self, connection: Connection, log: RunLog) -> ConfiguredConnector[DestinationProtocol]:
         connector = LaunchableConnector(self.launchers[1], destination_protocol(connection.connector.protocol))
         return ConfiguredConnector(connection, connector_config(connection, {}, {}), connector, self.answer_cache, log)
+
+
+def _texts(path: str) -> list[str]:
+    with pq.ParquetFile(path) as file:
+        texts: list[str] = file.read([WHOLE_RECORD], use_threads=False)[WHOLE_RECORD].to_pylist()
+    return texts
 
 
 def rows_before(number: int) -> list[Sent]:
