@@ -28,6 +28,7 @@ from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.commit.mounted_warehouse import check_is_mounted
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
@@ -99,6 +100,8 @@ def sync_leased(
             engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry
         ) as committer:
             recovered = len(committer.recover(goes_to_destination) if destination else committer.recover())
+            if not request.refresh:
+                check_is_mounted(engine.store, connection.name, f"airbyte-proto sync {connection.name} --refresh")
             source = engine.source(connection, log, request.slice.template_values if request.slice else {})
             profiles = StreamProfiles(engine.store, renewal.lease, log)
             context = SyncContext(

@@ -41,10 +41,11 @@ def check_witness(
     """Raises TableError where table and store contradict each other. `witness` is None where there is no table."""
     found = _contradiction(store, stream, witness, remembered)
     if found:
+        remedy = remembered.remedy or f"Read everything again into it: {_refresh(store, lease, stream)}"
         raise TableError(
             f"looking at the table before rows land in it, for connection {lease.connection}",
             found,
-            remedy=remembered.remedy or f"Read everything again into it: {_refresh(store, lease, stream)}",
+            remedy=remedy if witness is not None else f"Mount its disk if it is not mounted. {remedy}",
             stream=str(stream),
         )
 

@@ -55,6 +55,7 @@ class TargetTables:
         self._is_closed = False
         self._pool = ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="prepare")
         self._prepared: dict[StreamId, Future[TableTarget]] = {}
+        self._table_ids: dict[StreamId, str] = {}
         self.folders: list[str] = []
 
     def support_branches(self) -> bool:
@@ -161,6 +162,13 @@ class TargetTables:
         check_witness(self._store, self._lease, stream, witness, self._remembered[stream])
         return witness
 
+    def _check_is_still(self, table_id: str, stream: StreamId, spec: TableSpec) -> None:
+        """Raises TableError unless the table of this id, which this run has prepared before, is there."""
+        witness = self._engine.tables.witness(spec.name, self._lease.connection)
+        if witness is None or witness.table_id != table_id:
+            found = "it was dropped, or made again, since this run prepared it: rows of the run may have been in it"
+            raise TableError(f"preparing table {spec.name} once more", found, remedy="Sync again.", stream=str(stream))
+
     def _prepare(self, stream: StreamId, spec: TableSpec) -> TableTarget:
         """Prepares a table. An exception that nobody foresaw is an InternalError of this stream alone."""
         try:
@@ -174,6 +182,9 @@ class TargetTables:
         tables = self._engine.tables
         if self._is_closed:
             raise TableError(f"preparing table {spec.name}", "the sync is over")
+        if used := self._table_ids.get(stream):
+            # Rows of this run may have landed in it, of which the store remembered nothing when the run began.
+            self._check_is_still(used, stream, spec)
         if stream not in self._remembered:
             target = tables.prepare(spec)
         else:
@@ -182,5 +193,6 @@ class TargetTables:
             target = tables.prepare(spec)
             if witness is None or witness.table_id != target.table_id:
                 self._checked_witness(stream, spec)
+        self._table_ids[stream] = target.table_id
         reach("table.prepared")
         return target

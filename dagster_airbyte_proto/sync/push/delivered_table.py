@@ -23,7 +23,7 @@ from dagster_airbyte_proto.errors import ConfigError, SchemaRefused, StagingErro
 from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, StagedRows, TransformedStream
 from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, OWN_COLUMNS, PARTITION, RowChange
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan, push_basis
-from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import MergeMode, PushMode, SchemaPolicy, State, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
@@ -84,27 +84,35 @@ def delivered_spec(connection: str, stream: StreamId, fields: pa.Schema, keys: S
 
 
 def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: StreamId) -> TableTarget:
-    """Creates the table if it is missing, and holds it against what the store remembers of it, unless all rows are to
-    be sent again.
+    """Creates the table if there never was one, and holds it against what the store remembers of it. If all rows are to
+    be sent again, it is created in any case.
 
     Raises TableError where it remembers rows by another key.
     """
-    tables, lease = context.engine.tables, context.delivery.lease
+    remembers = not context.request.is_full
+    # Before it is prepared: one that is not there, and was, is not made anew without a row in it.
+    witness = _checked_witness(context, spec, stream) if remembers else None
     try:
-        target = tables.prepare(spec)
+        target = context.engine.tables.prepare(spec)
     except SchemaRefused as error:
         raise _other_key(context, spec, stream) from error
     if set(keys_of(target)) != set(spec.keys):
         raise _other_key(context, spec, stream)
-    if not context.request.is_full:
-        store, witness = context.delivery.store, tables.witness(spec.name, lease.connection)
-        remedy = (
-            f"Send all rows again: `{full_command(lease.connection, stream)}`; partitions after"
-            f" `airbyte-proto state reset {lease.connection} {stream}`."
-        )
-        remembered = Remembered(store.landed_tables(lease.connection).get(stream), remedy=remedy)
-        check_witness(store, lease, stream, witness, remembered)
+    if remembers and (witness is None or witness.table_id != target.table_id):
+        _checked_witness(context, spec, stream)
     return target
+
+
+def _checked_witness(context: PushContext, spec: TableSpec, stream: StreamId) -> Witness | None:
+    store, connection = context.delivery.store, context.delivery.lease.connection
+    witness = context.engine.tables.witness(spec.name, connection)
+    remedy = (
+        f"Send all rows again: `{full_command(connection, stream)}`; partitions after"
+        f" `airbyte-proto state reset {connection} {stream}`."
+    )
+    remembered = Remembered(store.landed_tables(connection).get(stream), remedy=remedy)
+    check_witness(store, context.delivery.lease, stream, witness, remembered)
+    return witness
 
 
 def keys_of(target: TableTarget) -> tuple[str, ...]:

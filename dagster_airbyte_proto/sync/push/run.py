@@ -26,6 +26,7 @@ from dagster_airbyte_proto.protocols.events import SpecEvent
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.staging.faults import stream_fault
 from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.commit.mounted_warehouse import check_is_mounted
 from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.connector.destination_catalog import WantedStream, refusals
 from dagster_airbyte_proto.sync.engine import Engine
@@ -86,6 +87,8 @@ def _run_push(
         reach("run.leased")
         _check_no_sync(engine.store, connection.name)
         recovered = len(committer.recover())
+        if not request.is_full:
+            check_is_mounted(engine.store, connection.name, f"airbyte-proto push {connection.name} --full")
         remove_dead_batches(connection)
         destination, refused = _checked_destination(engine, connection, log, streams)
         version_before = None if request.only_plans else states_version(engine.store, connection.name)

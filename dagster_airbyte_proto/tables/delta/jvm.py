@@ -17,6 +17,7 @@ import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
+from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.tables.delta.actions import TableMetadata, read_metadata, with_data_change
@@ -24,9 +25,11 @@ from dagster_airbyte_proto.tables.delta.history import OLDEST_KEPT, TABLE_ROWS, 
 from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items, use_session
+from dagster_airbyte_proto.tables.spark.log_folders import log_files
 
 _TRANSACTION = re.compile(r"^SetTransaction\((.*),(-?\d+),(?:None|Some\(\d+\))\)$", re.M)
 _PACKAGE = "org.apache.spark.sql.delta"
+_LOG_FILE = re.compile(r"[0-9]{20}\.(json|checkpoint\..*)")
 
 
 class DeltaSnapshot(NamedTuple):
@@ -76,15 +79,27 @@ class JavaDelta:
         self._converters = jvm.scala.jdk.javaapi.CollectionConverters
 
     def snapshot(self, location: str, load_id: str | None = None) -> DeltaSnapshot:
-        """Takes a snapshot of the table and begins a transaction, which is refused if the load lands meanwhile."""
+        """Takes a snapshot of the table and begins a transaction, which is refused if the load lands meanwhile.
+
+        Raises TableError where Delta finds no table, and the folder does not show that there is none.
+        """
         use_session(self._spark)
-        transaction = self._logs.forTable(self._session, location).startTransaction(self._none, self._none)
-        version = int(transaction.readVersion())
+        transaction, version = self._begin(location)
+        doing, folder = "reading the log of a Delta table", f"{location}/_delta_log"
+        if version < 0 and (files := log_files(doing, folder, _LOG_FILE)):
+            transaction, version = self._begin(location)  # Another writer may have made it in between.
+            if version < 0:
+                found = f"{folder} has {files[0]}, and Delta does not find the table"
+                raise TableError(doing, found, remedy="Run again.")
         if version < 0:
             return DeltaSnapshot(transaction, version, "", TableMetadata())
         action = str(transaction.metadata().json())
         landed = None if load_id is None else _read_load_version(transaction, location, load_id)
         return DeltaSnapshot(transaction, version, action, read_metadata(action), landed)
+
+    def _begin(self, location: str) -> tuple[Any, int]:
+        transaction = self._logs.forTable(self._session, location).startTransaction(self._none, self._none)
+        return transaction, int(transaction.readVersion())
 
     def removal(self, snapshot: DeltaSnapshot, predicate: str | None) -> Removal:
         """Returns the removal of all files, or of those in the partitions that the predicate selects.

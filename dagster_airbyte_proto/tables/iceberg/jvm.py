@@ -21,7 +21,7 @@ from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.model import REPLACING, PartitionField, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
-from dagster_airbyte_proto.tables.iceberg.handle import alone
+from dagster_airbyte_proto.tables.iceberg.hadoop_catalog import TableFolders
 from dagster_airbyte_proto.tables.iceberg.layout import create_partitioned, oldest_format, partition_data, unpartitioned
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.iceberg.metrics import FooterReader
@@ -72,7 +72,7 @@ class JavaTable:
 
     def alone(self) -> AbstractContextManager[None]:
         """While it is entered, no other process of this machine commits to the table, if it lies on it."""
-        return alone(self._table)
+        return self._iceberg.folders.committing(str(self._table.location()), self._read.location)
 
     def rename(self, renames: Sequence[tuple[str, str]]) -> None:
         """Renames columns (old name, new name). Their ids stay, and therefore their values."""
@@ -312,7 +312,7 @@ class JavaIceberg:
         use_session(session)
         self._namespaces = session._jsparkSession.sessionState().catalogManager().catalog(catalog)
         iceberg = jvm.org.apache.iceberg
-        self._catalog = self._namespaces.icebergCatalog()
+        self._catalog, self.folders = self._namespaces.icebergCatalog(), TableFolders.of(session, catalog)
         self._vended = vended_credentials(session, catalog, self.load)
         self.storage = session_storage(session, catalog, self._vended)
         self._cached, self._spark_catalog = session._jsparkSession.sharedState().cacheManager(), session.catalog
@@ -344,7 +344,7 @@ class JavaIceberg:
     def load(self, name: TableName) -> JavaTable:
         """Loads the table as it is now. The catalog's cached copy may be 30 s old, or of a table dropped since."""
         self._catalog.invalidateTable(self._identifier(name))
-        return self._java_table(name, self._catalog.loadTable(self._identifier(name)))
+        return self._java_table(name, self.folders.load(name, lambda: self._catalog.loadTable(self._identifier(name))))
 
     def create(
         self,

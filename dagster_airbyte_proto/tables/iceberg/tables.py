@@ -384,7 +384,7 @@ class IcebergTables:
             elif failure is Failure.NOT_ALLOWED:
                 remedy = f"Correct the credentials in spark.sql.catalog.{self.catalog}.*, or the rights that they give."
             elif failure is Failure.MISSING_TABLE:
-                remedy = "The table was dropped after it was prepared. Run again."
+                remedy = "Was it dropped, or is its disk not mounted? Run again once it is there."
             elif failure is Failure.MISSING_FILE:
                 remedy = _DELETED_BY_HAND
             else:

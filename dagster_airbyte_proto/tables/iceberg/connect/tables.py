@@ -385,7 +385,7 @@ class RemoteIcebergTables:
                 up = f"Is the Connect server up, and the server or database of catalog {self.catalog}?"
                 remedy = f"{up} Then run again: the next run goes on from what is in the table."
             elif failure is Failure.MISSING_TABLE:
-                remedy = "The table was dropped after it was prepared. Run again."
+                remedy = "Was it dropped, or is its disk not mounted? Run again once it is there."
             else:
                 remedy = "Is the warehouse reachable and writable for this machine and for the Connect server?"
             raise TableError(doing, found, remedy=remedy, stream=stream) from error
