@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto.errors import TableError
 from tests.sync.push.pushed_table import PushedTable, person
 
 
@@ -21,8 +22,25 @@ def test_a_memory_that_was_dropped_is_made_anew_by_full(quick_folder: Path) -> N
     table.contacts()
     shutil.rmtree(table.home / "warehouse" / "_pushes")
     assert "`airbyte-proto push crm --full --streams contacts`" in (table.contacts().error or "")
+    assert not (table.home / "warehouse" / "_pushes").exists()
     assert table.contacts(is_full=True).acknowledged == 1
     assert table.contacts().planned.unchanged == 1
+
+
+def test_a_mirror_of_a_disk_that_is_not_mounted_removes_nothing(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="mirror")
+    table.push["max_removed"] = "100 %"
+    table.fill([person(number) for number in range(1, 6)])
+    table.contacts()
+    warehouse, disk = table.home / "warehouse", table.home / "disk"
+    warehouse.rename(disk)
+    warehouse.mkdir()
+    with pytest.raises(TableError, match="most likely its disk is not mounted"):
+        table.contacts()
+    warehouse.rmdir()  # No delivered table is in it.
+    disk.rename(warehouse)
+    assert table.contacts().planned.unchanged == 5
+    assert table.held().keys() == {1, 2, 3, 4, 5}
 
 
 @pytest.mark.parametrize("key", [["name"], ["id", "name"]])
