@@ -11,6 +11,7 @@
 An error of step 1 or 2 is raised. From step 3 on it is in the report, because some loads may be committed.
 """
 
+import shlex
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -101,13 +102,18 @@ def sync_leased(
         ) as committer:
             recovered = len(committer.recover(goes_to_destination) if destination else committer.recover())
             if not request.refresh:
-                check_is_mounted(engine.store, connection.name, f"airbyte-proto sync {connection.name} --refresh")
+                check_is_mounted(engine.store, connection.name, _refresh_command(connection, request))
             source = engine.source(connection, log, request.slice.template_values if request.slice else {})
             profiles = StreamProfiles(engine.store, renewal.lease, log)
             context = SyncContext(
                 engine, source, request, options, renewal, committer, profiles, log, destination, enrichers
             )
             return _sync(context, recovered)
+
+
+def _refresh_command(connection: Connection, request: SyncRequest) -> str:
+    command = f"airbyte-proto sync {connection.name} --refresh"
+    return f"{command} --partition {shlex.quote(request.slice.key)}" if request.slice else command
 
 
 def _check_no_push(engine: Engine, connection: Connection) -> None:

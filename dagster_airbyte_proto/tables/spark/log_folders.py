@@ -5,8 +5,8 @@ which a right is lacking, or on a disk or a network file system that does not an
 a table that is missing may be one that cannot be read. Here the two are told apart.
 """
 
-import os
 import re
+from pathlib import Path
 
 from dagster_airbyte_proto.errors import TableError
 
@@ -18,13 +18,14 @@ def log_files(doing: str, folder: str, names: re.Pattern[str]) -> list[str]:
 
     Raises TableError where nobody can tell.
     """
+    place = Path(folder)
     try:
-        os.lstat(folder)
+        place.lstat()
     except FileNotFoundError:
         return []
     except OSError as error:
         raise TableError(doing, f"{folder}: {error.strerror}", remedy=_UNREADABLE) from error
     try:
-        return sorted(name for name in os.listdir(folder) if names.fullmatch(name))
+        return sorted(file.name for file in place.iterdir() if names.fullmatch(file.name))
     except OSError as error:
         raise TableError(doing, f"{folder}: {error.strerror}", remedy=_UNREADABLE) from error

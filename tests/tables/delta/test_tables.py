@@ -344,3 +344,26 @@ def test_a_table_that_another_writer_makes_known_meanwhile_is_known(
     session = _OvertakenSession(spark, target)
     register(session, delta_settings.catalog, target.name, target.location)  # type: ignore[arg-type]  # a stand-in
     assert ["[DELTA_TABLE_ALREADY_EXISTS]" in refusal for refusal in session.refusals] == [True]
+
+
+def test_a_table_whose_log_cannot_be_read_is_not_taken_for_missing(
+    delta: DeltaTables, spark: SparkSession, delta_settings: SparkSettings
+) -> None:
+    target = delta.prepare(TableSpec(table_name(), SCHEMA))
+    landed = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+    delta.commit("l1", landed)
+    log, away = Path(target.location) / "_delta_log", Path(target.location) / "away"
+    log.rename(away)
+    log.symlink_to(log.name)  # No look at it succeeds, as on a disk with errors.
+    for tables in (delta, DeltaTables(spark, delta_settings)):  # The first has read the log before.
+        for call in (
+            lambda: tables.witness(target.name, "shop"),  # noqa: B023 - called at once
+            lambda: tables.find_load("l1", landed),  # noqa: B023
+            lambda: tables.prepare(TableSpec(target.name, SCHEMA)),  # noqa: B023
+        ):
+            with pytest.raises(TableError, match="_delta_log: "):
+                call()
+    log.unlink()
+    away.rename(log)
+    assert delta.find_load("l1", landed) is not None
+    assert delta.prepare(TableSpec(target.name, SCHEMA)).table_id == target.table_id
