@@ -8,37 +8,22 @@
   moves.
 """
 
-import secrets
-import time
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT
-from dagster_airbyte_proto.encoding.sendable import readable_row
-from dagster_airbyte_proto.errors import ConfigError, SchemaRefused, StagingError, TableError
-from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, StagedRows, TransformedStream
-from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, OWN_COLUMNS, PARTITION, RowChange
-from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan, push_basis
+from dagster_airbyte_proto.errors import ConfigError, SchemaRefused, TableError
+from dagster_airbyte_proto.loads.plan_query import HASH, PARTITION
+from dagster_airbyte_proto.loads.push import PushPosition
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, Witness
-from dagster_airbyte_proto.model import MergeMode, PushMode, SchemaPolicy, State, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import MergeMode, SchemaPolicy, StreamId, TableName
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
-from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
-from dagster_airbyte_proto.staging.files.staging_folder import (
-    StagingFolder,
-    create_folder,
-    file_name,
-    run_staging_folder,
-)
 from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
-from dagster_airbyte_proto.sync.push.content.refused_rows import RejectedInOrder
-from dagster_airbyte_proto.sync.push.plan.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command
-from dagster_airbyte_proto.transforms.transform import DROPPED
 
 NAMESPACE: Final = "_pushes"
 DELIVERED, REJECTED = "delivered", "rejected"

@@ -16,8 +16,8 @@ from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalError, StateConflict, StateUnavailable
 from dagster_airbyte_proto.launchers.docker.containers import Container
 from dagster_airbyte_proto.sync.cluster import frames, remote_calls
-from dagster_airbyte_proto.sync.cluster.driver_identity import new_identity
 from dagster_airbyte_proto.sync.cluster.channel import RemoteObject
+from dagster_airbyte_proto.sync.cluster.driver_identity import new_identity
 from dagster_airbyte_proto.sync.cluster.executor_sync import SyncStore
 from dagster_airbyte_proto.sync.cluster.frames import MAX_FRAME_BYTES
 from dagster_airbyte_proto.sync.cluster.sync_order import SyncDriver, SyncOutcome
