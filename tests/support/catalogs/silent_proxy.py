@@ -15,7 +15,7 @@ class SilentProxy:
         self._upstream_port = upstream_port
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._opened: list[socket.socket] = []
-        self._cuts: list[threading.Event] = []
+        self._cuts: dict[socket.socket, threading.Event] = {}
         self._mark, self._passes, self._for_good, self._before = b"", False, False, 0
         self._is_silent = upstream_port is None
 
@@ -29,8 +29,13 @@ class SilentProxy:
         self._mark, self._passes, self._for_good, self._before = mark, passes_request, for_good, before
 
     def speak(self) -> None:
-        """Ends the silence, for new connections."""
+        """Ends the silence, as a server that has started again: connections that were silent are closed. A client may
+        have kept some that it was not using then."""
         self._is_silent, self._mark = False, b""
+        for client, is_cut in list(self._cuts.items()):
+            if is_cut.is_set():
+                with suppress(OSError):
+                    client.shutdown(socket.SHUT_RDWR)
 
     def serve(self) -> None:
         with suppress(OSError):  # Closed.
@@ -49,8 +54,7 @@ class SilentProxy:
     def _join(self, client: socket.socket) -> None:
         server = socket.create_connection(("127.0.0.1", self._upstream_port or 0))
         self._opened.append(server)
-        is_cut = threading.Event()
-        self._cuts.append(is_cut)
+        is_cut = self._cuts[client] = threading.Event()
         for ends in ((client, server), (server, client)):
             threading.Thread(target=self._pass, args=(*ends, client, is_cut), daemon=True).start()
 
@@ -62,7 +66,7 @@ class SilentProxy:
                     self._before -= 1
                 elif is_marked:
                     self._mark, self._is_silent = b"", self._for_good
-                    for each in self._cuts if self._for_good else [is_cut]:
+                    for each in list(self._cuts.values()) if self._for_good else [is_cut]:
                         each.set()
                 if not is_cut.is_set() or (source is client and self._passes):
                     sink.sendall(chunk)
