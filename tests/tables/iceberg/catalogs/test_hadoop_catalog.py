@@ -1,7 +1,7 @@
 """Tables of a catalog of type `hadoop`, whose folders cannot be read for a while, lose their hint, or are dropped."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,14 @@ def _file(folder: Path) -> None:
     (folder / "metadata").write_text("")
 
 
+def _calls(tables: IcebergTables, target: TableTarget, landed: StagedRows) -> Iterator[Callable[[], object]]:
+    """The calls that look whether a table is there."""
+    yield lambda: tables.witness(target.name, "shop")
+    yield lambda: tables.branches(target.name)
+    yield lambda: tables.find_load("l1", landed)
+    yield lambda: tables.prepare(TableSpec(target.name, SCHEMA))
+
+
 @pytest.fixture
 def filled(iceberg: IcebergTables, target: TableTarget) -> StagedRows:
     """A load that the target has."""
@@ -57,12 +65,7 @@ def test_a_table_that_cannot_be_read_is_not_taken_for_missing(
     fault(folder)
     there = sorted(folder.iterdir())
     for tables in (iceberg, IcebergTables(spark, spark_settings)):  # The first has the table open.
-        for call in (
-            lambda: tables.witness(target.name, "shop"),  # noqa: B023 - called at once
-            lambda: tables.branches(target.name),  # noqa: B023
-            lambda: tables.find_load("l1", filled),  # noqa: B023
-            lambda: tables.prepare(TableSpec(target.name, SCHEMA)),  # noqa: B023
-        ):
+        for call in _calls(tables, target, filled):
             with pytest.raises(TableError) as caught:
                 call()
             assert f"{folder}/metadata: " in str(caught.value)
@@ -104,10 +107,7 @@ def test_a_hint_of_a_version_that_is_not_there_is_an_error_with_its_remedy(
 ) -> None:
     file = _set_hint(target, hint)
     tables = IcebergTables(spark, spark_settings)
-    for call in (
-        lambda: tables.witness(target.name, "shop"),
-        lambda: tables.prepare(TableSpec(target.name, SCHEMA)),
-    ):
+    for call in _calls(tables, target, filled):
         with pytest.raises(TableError) as caught:
             call()
         assert f"Delete {file}" in caught.value.remedy
@@ -118,7 +118,7 @@ def test_a_hint_of_a_version_that_is_not_there_is_an_error_with_its_remedy(
 def _set_hint(target: TableTarget, hint: str | None) -> Path:
     file = Path(target.location) / "metadata" / _HINT
     file.unlink()
-    (file.parent / f".{_HINT}.crc").unlink()
+    (file.parent / f".{_HINT}.crc").unlink(missing_ok=True)
     if hint is not None:
         file.write_text(hint)
     return file
