@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import cache
 from typing import Any, NoReturn, TypeVar, cast
 
 from pyarrow import fs
@@ -124,29 +125,38 @@ class CallFaults:
 def with_faults(inner: _Inner, faults: CallFaults, of: str = "") -> _Inner:
     """Returns an object with the attributes of `inner`, whose calls may fail. They are `of` a connector with this verb,
     or of a planner."""
+    own = tuple(name for name in getattr(inner, "__dict__", ()) if not name.startswith("_"))
+    return cast(_Inner, _faulty_class(type(inner), own)(inner, faults, of))
+
+
+class _Faulty:
+    def __init__(self, inner: object, faults: CallFaults, of: str) -> None:
+        self._inner, self._faults, self._of = inner, faults, of
+
+
+@cache
+def _faulty_class(kind: type, attributes: tuple[str, ...]) -> type[_Faulty]:
+    """The class of objects around those of a class, which have these attributes of their own. Each has its own one:
+    optional interfaces are recognized by the class's methods."""
     members: dict[str, Any] = {}
-    for name in dir(inner):
-        if name.startswith("_"):
-            continue
-        if callable(getattr(type(inner), name, None)):
-            members[name] = _method(inner, name, faults, of)
-        else:
-            members[name] = _attribute(inner, name, faults)
-    # A class of its own: optional interfaces are recognized by the class's methods.
-    return cast(_Inner, type(f"Faulty{type(inner).__name__}", (), members)())
+    for name in (*dir(kind), *attributes):
+        if not name.startswith("_"):
+            members[name] = _method(name) if callable(getattr(kind, name, None)) else _attribute(name)
+    return type(f"Faulty{kind.__name__}", (_Faulty,), members)
 
 
-def _attribute(inner: object, name: str, faults: CallFaults) -> property:
-    def value(_self: object) -> Any:
-        found = getattr(inner, name)
-        return _FaultyStorage(found, faults) if isinstance(found, Storage) else found
+def _attribute(name: str) -> property:
+    def value(self: _Faulty) -> Any:
+        found = getattr(self._inner, name)
+        return _FaultyStorage(found, self._faults) if isinstance(found, Storage) else found
 
     return property(value)
 
 
-def _method(inner: object, name: str, faults: CallFaults, owner: str) -> Callable[..., Any]:
-    def call(_self: object, *args: Any, **named: Any) -> Any:
-        of = next(filter(None, map(_table_of, args)), None) or owner or None
+def _method(name: str) -> Callable[..., Any]:
+    def call(self: _Faulty, *args: Any, **named: Any) -> Any:
+        inner, faults = self._inner, self._faults
+        of = next(filter(None, map(_table_of, args)), None) or self._of or None
         result = faults.call(name, lambda: getattr(inner, name)(*args, **named), of)
         if isinstance(result, TableTarget):
             return result._replace(storage=_FaultyStorage(result.storage, faults))
