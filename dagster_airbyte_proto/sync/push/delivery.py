@@ -156,8 +156,10 @@ class ProcessDelivery:
     def _explained(self, error: ConnectorError, running: RunningConnector) -> ConnectorError:
         """The error of a destination that reads no more, with its own words. Takes in what it said before it ended.
         One that we stop for its rows has no reason of its own, and does not end: it may still prove what it got."""
-        goes_on = self._read_on(running, _LAST_WORDS_SECONDS, until_proved=isinstance(error, TooManyRejected))
-        found = self._reason(running.wait(0.0 if goes_on else _LAST_WORDS_SECONDS), "")
+        # One whose end is not waited for that long gets no more time for its last words.
+        seconds = min(_LAST_WORDS_SECONDS, self._context.options.timeouts.exit_seconds)
+        goes_on = self._read_on(running, seconds, until_proved=isinstance(error, TooManyRejected))
+        found = self._reason(running.wait(0.0 if goes_on else seconds), "")
         if not found:
             return error
         retryable = error.retryable or self._output.is_transient
