@@ -35,7 +35,8 @@ def lock_new_or_known(tx: Connection, connection: str) -> None:
 def lock_connection(tx: Connection, connection: str) -> None:
     """Locks the connection's row until this transaction ends."""
     # SQLite has no FOR UPDATE and needs none: BEGIN IMMEDIATE lets in only one writer at a time.
-    tx.execute(select(connections).where(connections.c.connection == connection).with_for_update())
+    if tx.dialect.name != "sqlite":
+        tx.execute(select(connections).where(connections.c.connection == connection).with_for_update())
 
 
 def take(tx: Connection, requested: Lease, slot: Slot, now: datetime, is_dead: Callable[[str], bool]) -> Lease:
