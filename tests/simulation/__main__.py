@@ -2,6 +2,7 @@
 relay` those of relays, `--replay FILE` one that was written down."""
 
 import argparse
+import gc
 import os
 import sys
 import tempfile
@@ -131,7 +132,8 @@ def main() -> int:
     started, total = time.monotonic(), BatchResult([], Counter(), Counter())
     seeds = range(given.first, given.first + given.number)
     batches = [seeds[at : at + _SEEDS_AT_ONCE] for at in range(0, len(seeds), _SEEDS_AT_ONCE)]
-    with ProcessPoolExecutor() as pool:
+    # What is loaded by now is not looked through again and again for garbage.
+    with ProcessPoolExecutor(initializer=gc.freeze) as pool:
         for result in pool.map(partial(run_seeds, lane=lane), batches):
             total.fired.update(result.fired)
             total.runs.update(result.runs)

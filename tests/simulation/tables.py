@@ -1,6 +1,7 @@
 """The tables of a simulated world, and what others do to them: in a folder, or by Spark in Iceberg and Delta."""
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 Rows = list[tuple[int, int]]
+_LogFiles = frozenset[tuple[str, int, int]]
 
 
 class SimulatedTables(Protocol):
@@ -74,33 +76,38 @@ class SimulatedFolders:
         self._warehouse, self._past = folder / "warehouse", folder / "past"
         self._moments = 0
         self._read: dict[str, pa.Table] = {}
+        self._rows: dict[TableName, tuple[_LogFiles, Rows]] = {}
 
     def clear(self) -> None:
         shutil.rmtree(self._warehouse, ignore_errors=True)
         shutil.rmtree(self._past, ignore_errors=True)
         self._moments = 0
         self._read.clear()
+        self._rows.clear()
 
     def open(self) -> FolderTables:
         return FolderTables(self._warehouse, self._read_once)
 
     def rows(self, name: TableName) -> Rows:
         tables = self.open()
-        return _sorted_rows(tables.rows(name)) if name in tables.names() else []
+        log = _files_of(tables.folder(name, "log"))
+        known, rows = self._rows.get(name, (None, []))
+        if log != known:
+            rows = _sorted_rows(tables.rows(name)) if log else []
+            self._rows[name] = log, rows
+        return rows
 
     def loads(self, name: TableName) -> set[str]:
         tables = self.open()
         return set(tables.snapshot(name).loads) if name in tables.names() else set()
 
     def remember(self) -> None:
-        with suppress(FileNotFoundError):
-            shutil.copytree(self._warehouse, self._past / str(self._moments))
+        _link_files(self._warehouse, self._past / str(self._moments))
         self._moments += 1
 
     def set_back(self, name: TableName, moment: int) -> None:
         self.drop(name)
-        with suppress(FileNotFoundError):
-            shutil.copytree(self._past / str(moment) / name.namespace / name.name, self.open().folder(name))
+        _link_files(self._past / str(moment) / name.namespace / name.name, self.open().folder(name))
 
     def drop(self, name: TableName) -> None:
         shutil.rmtree(self.open().folder(name), ignore_errors=True)
@@ -112,6 +119,22 @@ class SimulatedFolders:
         if path not in self._read:  # no file is ever written again
             self._read[path] = read_file(path)
         return self._read[path]
+
+
+def _files_of(log: Path) -> _LogFiles:
+    """Tells the log of a table from any other: no file of it is ever written again."""
+    with suppress(FileNotFoundError):
+        return frozenset((each.name, each.inode(), each.stat().st_mtime_ns) for each in os.scandir(log))
+    return frozenset()
+
+
+def _link_files(folder: Path, target: Path) -> None:
+    """Gives all files of a folder, if it is there, a second name in another folder."""
+    for inside, _, files in os.walk(folder):
+        there = target / Path(inside).relative_to(folder)
+        there.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            os.link(os.path.join(inside, file), there / file)  # noqa: PTH118 - thousands of times a second
 
 
 class _SparkTables:

@@ -4,18 +4,17 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import yaml
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.checkpoints.load_ending import Resolution
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import TableName
@@ -34,11 +33,12 @@ from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, SimulatedDeath, with_faults
 from tests.simulation.schedule import HANGING, STREAM_NAMES, Fault
 from tests.simulation.scripted_source import KEYS, ScriptedLauncher, SourceContent, positions_in
+from tests.simulation.stores import CopiedStore, SimulatedStore, StoreCopy, StoreInFile, StoreInMemory
 from tests.simulation.tables import Rows, SimulatedFolders, SimulatedTables
 
 CONNECTION = "shop"
 LEASE_SECONDS = 60
-SOON = Timeouts(*[0.1] * len(Timeouts._fields))
+SOON = Timeouts(*[0.03] * len(Timeouts._fields))
 """The times of a run whose connector hangs."""
 _CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -57,29 +57,35 @@ class RunResult(NamedTuple):
 class Place:
     """A folder in which one world after the other is made. Its state store is opened once, for all of them.
 
-    With the `url` of an empty store on a server, one world is made. `looks_by` is another URL of it, by which the
-    tests look at what it has.
+    The store is in memory, or in a file if it is `on_disk`. With the `url` of an empty store on a server, one world is
+    made. `looks_by` is another URL of it, by which the tests look at what it has.
     """
 
     def __init__(
-        self, folder: Path, url: str | None = None, looks_by: str | None = None, tables: SimulatedTables | None = None
+        self,
+        folder: Path,
+        url: str | None = None,
+        looks_by: str | None = None,
+        tables: SimulatedTables | None = None,
+        *,
+        on_disk: bool = False,
     ) -> None:
-        self.home, self.past = folder / "home", folder / "past"
+        self.home = folder / "home"
         self.tables = tables or SimulatedFolders(folder / "tables")
         self.clock: Callable[[], datetime] = lambda: _CREATED
-        self.url = url or f"sqlite:///{self.home / 'state.db'}"
-        self.store = self._open(self.url)
+        self.settings = _settings(folder, self.tables.format)
+        self._on_disk = on_disk
+        self.store = self._open(url)
         self.looked_at = self._open(looks_by) if looks_by else self.store
-        self._new_store = b""
+        self._new_store: StoreCopy | None = None
         self.clear()
         self.store.connections()
-        if url is None:
-            self._new_store = (self.home / "state.db").read_bytes()
+        if isinstance(self.store, CopiedStore):
+            self._new_store = self.store.copy()
 
     def move_store(self, url: str) -> None:
         """From now on the store is that at another URL."""
         self.store.close()
-        self.url = url
         self.looked_at = self.store = self._open(url)
 
     def close(self) -> None:
@@ -89,14 +95,27 @@ class Place:
     def clear(self) -> None:
         """Makes the folder as it was at first, with an empty store and no table."""
         shutil.rmtree(self.home, ignore_errors=True)
-        shutil.rmtree(self.past, ignore_errors=True)
         self.home.mkdir(parents=True)
         self.tables.clear()
-        if self._new_store:
-            (self.home / "state.db").write_bytes(self._new_store)
+        if self._new_store is not None and isinstance(self.store, CopiedStore):
+            self.store.set_back(self._new_store)
 
-    def _open(self, url: str) -> SqlStore:
-        return SqlStore(url, clock=lambda: self.clock())
+    def _open(self, url: str | None) -> SimulatedStore:
+        if url is not None:
+            return SimulatedStore(url, clock=self._now)
+        return StoreInFile(self.home / "state.db", self._now) if self._on_disk else StoreInMemory(self._now)
+
+    def _now(self) -> datetime:
+        return self.clock()
+
+
+def _settings(folder: Path, tables: str) -> Settings:
+    file = folder / "settings.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
+    # No world is old enough for a history to prune: to look for one takes a tenth of a run.
+    written = {"catalog": {"format": tables}, "lease_seconds": LEASE_SECONDS, "keep_history_days": 0}
+    file.write_text(yaml.safe_dump(written))
+    return Settings.load(folder / "home", file)
 
 
 class PlacedWorld:
@@ -106,15 +125,10 @@ class PlacedWorld:
         place.clear()
         place.clock = self._tick
         self._place, self._name = place, connection
-        self.home, self._past = place.home, place.past
+        self.home, self._settings = place.home, place.settings
         self.now = _CREATED
         self.fired: list[tuple[str, CallFault]] = []
-        settings = self.home / "settings.yaml"
-        settings.write_text(
-            yaml.safe_dump({"catalog": {"format": place.tables.format}, "lease_seconds": LEASE_SECONDS})
-        )
-        self._settings = Settings.load(self.home, settings)
-        self._moments = 0
+        self._past: list[StoreCopy] = []
 
     def wait_for_lease(self) -> None:
         """The clock goes on until nobody holds the connection."""
@@ -123,24 +137,17 @@ class PlacedWorld:
 
     def remember(self) -> None:
         """Keeps the store and the tables as they are, to be set back to."""
-        place = self._past / str(self._moments)
-        self._moments += 1
-        place.mkdir(parents=True)
-        for name in ("state.db", "state.db-wal"):
-            with suppress(FileNotFoundError):
-                shutil.copy2(self.home / name, place / name)
+        store = self._place.store
+        self._past.append(store.copy() if isinstance(store, CopiedStore) else {})
         self._place.tables.remember()
 
     def set_store_back(self, ago: int) -> None:
-        place = self._past / str(self.moment(ago))
-        for name in ("state.db", "state.db-wal", "state.db-shm"):
-            (self.home / name).unlink(missing_ok=True)
-            with suppress(FileNotFoundError):
-                shutil.copy2(place / name, self.home / name)
+        assert isinstance(self._place.store, CopiedStore)
+        self._place.store.set_back(self._past[self.moment(ago)])
 
     def moment(self, ago: int) -> int:
         """The number of the moment so many steps before."""
-        return max(0, self._moments - ago)
+        return max(0, len(self._past) - ago)
 
     def _tick(self) -> datetime:
         # No two calls at one moment, as in life.
@@ -217,10 +224,7 @@ class World(PlacedWorld):
 
     def forget_new_fields(self) -> None:
         """Leaves of the store what the previous release would have written."""
-        if not (self.home / "state.db").exists():
-            return
-        database = create_engine(self._place.url)
-        with database.begin() as tx:
+        with self._place.store.transaction() as tx:
             for load_id, body in tx.execute(
                 text("select load_id, body from airbyte_proto_loads where status = 'announced'")
             ).all():
@@ -234,7 +238,6 @@ class World(PlacedWorld):
                     {"body": msgspec.json.encode(value).decode(), "id": load_id},
                 )
             tx.execute(text("delete from airbyte_proto_landed_tables"))
-        database.dispose()
 
     # What there is.
 
@@ -263,28 +266,7 @@ class World(PlacedWorld):
         return engine
 
     def _connection(self) -> Connection:
-        streams = {
-            stream: {
-                "read": "full_refresh" if write == "overwrite" else "incremental",
-                "write": write,
-                **self._merge(write),
-            }
-            for stream, write in self.writes.items()
-        }
-        return Connection.model_validate(
-            {
-                "name": CONNECTION,
-                "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": ["scripted"]}},
-                "config": {},
-                "streams": streams,
-                "load": {"max_bytes": 1},
-                "parallel": self._parallel,
-            }
-        )
-
-    def _merge(self, write: str) -> Mapping[str, str]:
-        merge = self._place.tables.merge if write == "append_dedup" else None
-        return {"merge": merge} if merge else {}
+        return _connection(tuple(self.writes.items()), self._place.tables.merge, self._parallel)
 
     def _sync_meanwhile(self, paused: CallFaults) -> None:
         """While a run is paused or hangs, its lease runs out, others maintain the tables, and another run works."""
@@ -296,6 +278,28 @@ class World(PlacedWorld):
     @property
     def _first_table(self) -> TableName:
         return TableName(CONNECTION, self.streams[0])
+
+
+@cache
+def _connection(writes: tuple[tuple[str, str], ...], merge: str | None, parallel: int) -> Connection:
+    streams = {
+        stream: {
+            "read": "full_refresh" if write == "overwrite" else "incremental",
+            "write": write,
+            **({"merge": merge} if merge and write == "append_dedup" else {}),
+        }
+        for stream, write in writes
+    }
+    return Connection.model_validate(
+        {
+            "name": CONNECTION,
+            "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": ["scripted"]}},
+            "config": {},
+            "streams": streams,
+            "load": {"max_bytes": 1},
+            "parallel": parallel,
+        }
+    )
 
 
 def _options(faults: Sequence[Fault]) -> RunOptions | None:

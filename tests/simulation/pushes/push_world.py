@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import cache
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -79,6 +80,7 @@ class PushWorld(PlacedWorld):
         self.past_rows: set[frozenset[Sent]] = set()
         """The rows that the table has had at any time."""
         self._last_id = self._last_version = 0
+        self._known: tuple[object, Delivery | None] = (None, None)
         self._fill()
 
     # Runs.
@@ -93,7 +95,7 @@ class PushWorld(PlacedWorld):
         points.arm(calls.reach)
         try:
             with self._engine(calls) as engine:
-                return PushRun(push_connection(engine, self._connection(), request, self._options(step)), None)
+                return PushRun(push_connection(engine, _connection(self.kind), request, self._options(step)), None)
         except ProtoError as error:
             return PushRun(None, error)
         except SimulatedDeath:
@@ -165,7 +167,11 @@ class PushWorld(PlacedWorld):
         return frozenset(row for each in self.people.items() if (row := Sent(*each)).is_sendable)
 
     def delivery(self) -> Delivery | None:
-        return self._place.looked_at.deliveries(_NAME).get(_STREAM)
+        """The delivery of the stream, as the store has it now."""
+        version = self._place.looked_at.version()
+        if self._known[0] != version:  # It is looked at before each row.
+            self._known = version, self._place.looked_at.deliveries(_NAME).get(_STREAM)
+        return self._known[1]
 
     def delivered(self) -> Mapping[int, str]:
         """The keys of the delivered table, with their status."""
@@ -263,22 +269,24 @@ class PushWorld(PlacedWorld):
         engine.launcher = with_faults(DestinationLauncher(self.content), calls)
         return engine
 
-    def _connection(self) -> Connection:
-        kind, manner = self.kind, self.kind.manner
-        push = {"from": "shop.people", "mode": kind.mode, "changes": kind.changes, "key": ["id"]}
-        cursor = {"cursor": "version"} if kind.changes == "cursor" else {}
-        return Connection.model_validate(
-            {
-                "name": _NAME,
-                "connector": {"protocol": manner.protocol, "launch": {"kind": "local", "command": ["scripted"]}},
-                "config": {},
-                "push": {"contacts": {**push, **cursor, "max_removed": "100 %", "max_rejected": "100 %"}},
-                "batch": {"rows": _BATCH_ROWS},
-                **({"checkpoint_rows": kind.checkpoint_rows} if kind.checkpoint_rows else {}),
-                **({"acknowledge": "exit"} if manner.echo == "exit" else {}),
-                **({"catalog": "none"} if manner.protocol == "airbyte" else {}),
-            }
-        )
+
+@cache
+def _connection(kind: PushKind) -> Connection:
+    manner = kind.manner
+    push = {"from": "shop.people", "mode": kind.mode, "changes": kind.changes, "key": ["id"]}
+    cursor = {"cursor": "version"} if kind.changes == "cursor" else {}
+    return Connection.model_validate(
+        {
+            "name": _NAME,
+            "connector": {"protocol": manner.protocol, "launch": {"kind": "local", "command": ["scripted"]}},
+            "config": {},
+            "push": {"contacts": {**push, **cursor, "max_removed": "100 %", "max_rejected": "100 %"}},
+            "batch": {"rows": _BATCH_ROWS},
+            **({"checkpoint_rows": kind.checkpoint_rows} if kind.checkpoint_rows else {}),
+            **({"acknowledge": "exit"} if manner.echo == "exit" else {}),
+            **({"catalog": "none"} if manner.protocol == "airbyte" else {}),
+        }
+    )
 
 
 class _PushEngine(Engine):
