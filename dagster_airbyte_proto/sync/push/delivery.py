@@ -154,9 +154,7 @@ class ProcessDelivery:
             destination.warn(f"the destination's new config could not be stored; its next run may be refused: {error}")
 
     def _explained(self, error: ConnectorError, running: RunningConnector) -> ConnectorError:
-        """The error of a destination that reads no more, with its own words. Takes in what it said before it ended.
-        One that we stop for its rows has no reason of its own, and does not end: it may still prove what it got."""
-        # One whose end is not waited for that long gets no more time for its last words.
+        """The error of a destination that reads no more, with its last words. One stopped for its rows has none."""
         seconds = min(_LAST_WORDS_SECONDS, self._context.options.timeouts.exit_seconds)
         goes_on = self._read_on(running, seconds, until_proved=isinstance(error, TooManyRejected))
         found = self._reason(running.wait(0.0 if goes_on else seconds), "")
