@@ -22,7 +22,6 @@ from dagster_airbyte_proto.cli.commands import (
     query,
     record,
     spec_check_discover,
-    state,
     status,
     sync,
     sync_all,
@@ -31,6 +30,7 @@ from dagster_airbyte_proto.cli.commands import (
 from dagster_airbyte_proto.cli.commands.certification import certify
 from dagster_airbyte_proto.cli.commands.imports import project_import
 from dagster_airbyte_proto.cli.commands.machine import completion, containers, doctor, envs, version
+from dagster_airbyte_proto.cli.commands.states import config, state
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
 from dagster_airbyte_proto.cli.program import program
@@ -46,6 +46,7 @@ COMMANDS = (
     query,
     record,
     spec_check_discover,
+    config,
     state,
     status,
     sync,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_airbyte_proto.cli.call import Call
 from dagster_airbyte_proto.cli.commands.imports.written import check_free, write_connection
-from dagster_airbyte_proto.cli.commands.state import put_state, refuse_constant
+from dagster_airbyte_proto.cli.commands.states.state import put_state
+from dagster_airbyte_proto.cli.commands.states.state_words import refuse_constant
 from dagster_airbyte_proto.cli.output import Answer, plain
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.protocols.raw_json import exact_value

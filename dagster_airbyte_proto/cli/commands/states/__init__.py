@@ -1,0 +1,1 @@
+"""`state` and `config`: what connectors keep between runs, shown and changed by hand."""

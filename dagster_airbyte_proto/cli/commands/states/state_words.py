@@ -1,0 +1,100 @@
+"""The streams and values that a command about states names, and the lease under which it changes them.
+
+Slow modules are imported when they are used; see call.py."""
+
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from dagster_airbyte_proto.cli.call import Call, Target
+from dagster_airbyte_proto.cli.commands.states.state_view import states_of
+from dagster_airbyte_proto.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+    from dagster_airbyte_proto.model import StreamId
+
+
+@contextmanager
+def hand_lease(call: Call, store: "StateStore", name: str) -> "Iterator[Lease]":
+    from dagster_airbyte_proto.sync.lease import acquire_lease
+
+    run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-hand-{uuid4().hex[:5]}"
+    with acquire_lease(store, name, run_id, call.settings().lease_seconds) as keeper:
+        yield keeper.lease
+
+
+def stream_of(name: str, namespace: str | None = None) -> "StreamId":
+    from dagster_airbyte_proto.model import StreamId
+
+    return StreamId.of(name, namespace)
+
+
+def known_stream(name: str, known: "Sequence[StreamId | None]", *, is_shared: bool = False) -> "StreamId":
+    """The stream with this full name, or with this bare name if only one stream has it. An error says so if the known
+    streams are those of a state that all share."""
+    from dagster_airbyte_proto.connection.stream_names import streams_named, unmistakable_name
+
+    streams = list(dict.fromkeys(stream for stream in known if stream is not None))
+    found = streams_named(name, streams)
+    if len(found) == 1:
+        return found[0]
+    named = ", ".join(map(unmistakable_name, found) if found else map(str, streams))
+    if is_shared and not found:
+        raise ConfigError(
+            "looking up a stream's state",
+            f"the streams share one state, and it names no stream {name!r}",
+            remedy=f"It names {named or 'none'}. Without a stream, `airbyte-proto state show` shows all of it.",
+        )
+    problem = f"there are {len(found)} streams {name!r}" if found else f"there is no state of a stream {name!r}"
+    raise ConfigError("looking up a stream's state", problem, remedy=f"There are states of: {named or 'none'}")
+
+
+def stream_to_set(store: "StateStore", target: Target, name: str, namespace: str | None) -> "StreamId":
+    """The stream to set: one that had a state before is found by its full name; a new one needs `namespace`."""
+    from dagster_airbyte_proto.connection.stream_names import full_name
+
+    if namespace is None:
+        known = {change.stream for change in store.history(target.name, limit=10_000)}
+        for stored in store.states(target.name):
+            if stored.state.stream is None:
+                known |= states_of(target, store).streams_sharing_position(stored.state, (), ()) or set()
+        if any(stream is not None and name in (full_name(stream), str(stream)) for stream in known):
+            return known_stream(name, [*known])
+    return stream_of(name, namespace)
+
+
+def json_text(written: str, named: str) -> str:
+    """Returns the JSON that a user has written, or has in a file."""
+    doing = f"reading the {named}"
+    if written.startswith("@"):
+        doing = f"reading the {named} from {written[1:]}"
+        try:
+            written = Path(written[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(doing, str(getattr(error, "strerror", None) or "it is not UTF-8 text")) from error
+    try:
+        found = json.loads(written, parse_constant=refuse_constant, parse_float=_refuse_infinite)
+        json.dumps(found, ensure_ascii=False).encode()  # not half a surrogate pair, of which "?" would be stored
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            doing, f"it is not JSON: {error}", remedy='Write JSON such as {"next": 5}, or @FILE.'
+        ) from error
+    return written.strip()
+
+
+def refuse_constant(name: str) -> Any:
+    """Refuses NaN and Infinity, which Python reads as JSON and no connector does."""
+    raise ValueError(f"{name} is no value of it")
+
+
+def _refuse_infinite(number: str) -> float:
+    """Most connectors read a number that is too large as Infinity, and write that back."""
+    if math.isinf(found := float(number)):
+        raise ValueError(f"no connector reads the number {number[:40]}")
+    return found
