@@ -4,8 +4,7 @@ Each job waits for the connection's lease, so it never collides with a sync. Onl
 beside a sync, and on a schedule.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
 from threading import Event
 from typing import NamedTuple
@@ -13,19 +12,24 @@ from typing import NamedTuple
 import dagster as dg
 from pydantic import Field
 
-from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
-from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.connection.stream_names import streams_named, unmistakable_name
 from dagster_airbyte_proto.dagster_defs.automation.resolve_load import ResolveConfig, resolve_op
 from dagster_airbyte_proto.dagster_defs.automation.single_table import (
     TableRollbackConfig,
     chosen_tables,
     table_rollback_op,
 )
+from dagster_airbyte_proto.dagster_defs.automation.state_changes import (
+    STREAMS_HELP,
+    ResetConfig,
+    RollbackConfig,
+    check_connection_is_known,
+    reset_op,
+    rollback_op,
+)
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_for
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
-from dagster_airbyte_proto.dagster_defs.engines import ConnectorSettings, opened_engine, table_io_manager
+from dagster_airbyte_proto.dagster_defs.engines import opened_engine, table_io_manager
 from dagster_airbyte_proto.dagster_defs.failures import (
     INTERRUPTS,
     cancellation,
@@ -40,14 +44,8 @@ from dagster_airbyte_proto.dagster_defs.push.retry_rejected import (
 )
 from dagster_airbyte_proto.dagster_defs.step import stream_metadata
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, StreamsCommitted, SyncEnded
-from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.commit_listener import CommitListener
-from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, tables_of, tables_there
-from dagster_airbyte_proto.sync.maintenance.reset import reset_state, streams_to_reset
-from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back, version_before_newest_run
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport, resent_text
 from dagster_airbyte_proto.sync.run import sync_connection
@@ -58,37 +56,19 @@ from dagster_airbyte_proto.tables.writer import TableWriter
 _POLL_SECONDS = 0.5
 _STOP_SECONDS = 8.0
 _DAY_SECONDS = 86400.0
-_STREAMS_HELP = "Names of streams; empty for all streams of the connection."
-
-
-class ResetConfig(dg.Config):
-    """The form of a reset: the next sync reads these streams from the start, the next push sends all their rows."""
-
-    streams: list[str] = Field(default_factory=list, description=_STREAMS_HELP)
-
-
-class RollbackConfig(dg.Config):
-    """The form of a rollback: the point to which the connection goes back."""
-
-    version: int | None = Field(
-        default=None,
-        description="A version of the states, as `airbyte-proto state history` lists them. Empty: the one before the "
-        "newest run that changed a state; a rollback to it that has begun is done again.",
-    )
-    tables: bool = Field(default=True, description="Roll back the rows of the tables too, not only the states.")
 
 
 class RefreshConfig(dg.Config):
     """The form of a refresh: these streams are read again. Old rows stay readable until the new ones are complete."""
 
-    streams: list[str] = Field(default_factory=list, description=_STREAMS_HELP)
+    streams: list[str] = Field(default_factory=list, description=STREAMS_HELP)
     merge: bool = Field(default=False, description="Keep the old rows, and append to them or upsert by key.")
 
 
 class ResendConfig(dg.Config):
     """The form of a retry of a relay: the rejected records of these streams are sent again, then they are synced."""
 
-    streams: list[str] = Field(default_factory=list, description=_STREAMS_HELP)
+    streams: list[str] = Field(default_factory=list, description=STREAMS_HELP)
     unknown: bool = Field(
         default=False,
         description="Send the records again too of which nobody knows whether they arrived. Some may then be there"
@@ -139,7 +119,7 @@ def build_connection_jobs(
         _job(
             f"rollback_{name}",
             "Rolls states and tables back to an earlier version.",
-            _rollback(name, keys),
+            rollback_op(name, *keys),
             RollbackConfig(),
         ),
         _job(
@@ -159,7 +139,7 @@ def _sync_jobs(definition: ConnectionDefinition, keys: _Keys) -> Iterator[dg.Job
     yield _job(
         f"reset_{name}",
         "Deletes the states of streams: the next sync reads them from the start.",
-        _reset(name, keys),
+        reset_op(name, keys.connector),
         ResetConfig(),
     )
     yield _job(
@@ -197,7 +177,7 @@ def _push_jobs(
     yield _job(
         f"reset_push_{name}",
         "Forgets what was delivered: the next push sends all rows of these streams again.",
-        _reset(name, keys),
+        reset_op(name, keys.connector),
         ResetConfig(),
     )
 
@@ -206,40 +186,6 @@ def _job(name: str, description: str, op: dg.OpDefinition, form: dg.Config) -> d
     """A job of one op. Its Launchpad shows the form with every default."""
     graph = dg.GraphDefinition(name=name, description=description, node_defs=[op])
     return graph.to_job(config={"ops": {op.name: {"config": form.model_dump()}}})
-
-
-def _reset(name: str, keys: _Keys) -> dg.OpDefinition:
-    @dg.op(name=f"{name}_reset", required_resource_keys={keys.connector})
-    def reset(context: dg.OpExecutionContext, config: ResetConfig) -> None:
-        connector = getattr(context.resources, keys.connector)
-        with doing_the_job(f"reset of {name}"), _leased_engine(context, name, connector) as (engine, lease):
-            known = streams_to_reset(engine.store, name) if config.streams else ()
-            streams = [_stream_named(stream, known) for stream in config.streams] or [None]
-            for stream in streams:
-                _log_state_changes(context, [reset_state(engine.store, lease, stream, who=_actor(context))])
-
-    return reset
-
-
-def _rollback(name: str, keys: _Keys) -> dg.OpDefinition:
-    @dg.op(name=f"{name}_rollback", required_resource_keys=set(keys))
-    def rollback(context: dg.OpExecutionContext, config: RollbackConfig) -> None:
-        connector = getattr(context.resources, keys.connector)
-        with doing_the_job(f"rollback of {name}"):
-            tables = _tables(context, keys, name) if config.tables else None
-            with _leased_engine(context, name, connector, tables) as (engine, lease):
-                version = version_before_newest_run(engine.store, name) if config.version is None else config.version
-                context.log.info(f"rolling back to version {version}")
-                if config.tables:
-                    done = roll_back(engine, lease, version, who=_actor(context))
-                else:
-                    done = Rollback(tuple(engine.store.rollback(lease, version, who=_actor(context))), ())
-        _log_state_changes(context, done.changes)
-        for each in done.tables:
-            state = f"is at snapshot {each.snapshot_id}" if each.snapshot_id else "has no rows"
-            context.log.info(f"{each.table} {state}" + ("" if each.has_moved else ", as before"))
-
-    return rollback
 
 
 def _refresh(definition: ConnectionDefinition, keys: _Keys) -> dg.OpDefinition:
@@ -282,7 +228,7 @@ def _care(name: str, keys: _Keys) -> dg.OpDefinition:
     def care(context: dg.OpExecutionContext, config: CareConfig) -> None:
         connector = getattr(context.resources, keys.connector)
         with doing_the_job(f"care of {name}"), opened_engine(connector, _tables(context, keys, name)) as engine:
-            _check_connection_is_known(engine.store, name)
+            check_connection_is_known(engine.store, name)
             options = CareOptions(
                 compact=config.compact,
                 keep_seconds=config.keep_days * _DAY_SECONDS if config.expire else None,
@@ -346,55 +292,5 @@ def _run_to_end(
         fail_if_incomplete(message.report)
 
 
-@contextmanager
-def _leased_engine(
-    context: dg.OpExecutionContext, name: str, connector: ConnectorSettings, tables: TableWriter | None = None
-) -> Iterator[tuple[Engine, Lease]]:
-    with opened_engine(connector, tables) as engine:
-        _check_connection_is_known(engine.store, name)
-        waiting = LeaseWait(connector.lease_wait_seconds, notify=context.log.info)
-        with acquire_lease(engine.store, name, context.run_id, connector.lease_seconds, waiting) as keeper:
-            yield engine, keeper.lease
-
-
-def _check_connection_is_known(store: StateStore, name: str) -> None:
-    known = store.connections()
-    if name not in known:
-        raise ConfigError(
-            f"looking up connection {name}",
-            "the state store does not know it",
-            remedy=f"Known there: {', '.join(known) or 'none'}. Is the connector resource's state right?",
-        )
-
-
 def _tables(context: dg.OpExecutionContext, keys: _Keys, name: str) -> TableWriter:
     return table_io_manager(context.resources, keys.io_manager, name).tables({"dagster-run": context.run_id})
-
-
-def _stream_named(name: str, known: Sequence[StreamId | None]) -> StreamId | None:
-    """The stream with this name. If the streams share one state, any name passes: `reset_state` explains why a single
-    stream cannot be reset."""
-    streams = list(dict.fromkeys(stream for stream in known if stream is not None))
-    found = streams_named(name, streams)
-    if len(found) == 1:
-        return found[0]
-    if None in known:
-        return StreamId.of(name)
-    names = map(unmistakable_name, found) if found else map(str, streams)
-    raise ConfigError(
-        "looking up a stream's state",
-        f"there are {len(found)} streams {name!r}",
-        remedy=f"There are states of: {', '.join(names) or 'none'}",
-    )
-
-
-def _log_state_changes(context: dg.OpExecutionContext, changes: Sequence[StateChange]) -> None:
-    """Logs which states changed, but not the states: they may hold private data."""
-    for change in changes:
-        done = "state was reset" if change.state is None else "state was rolled back"
-        done = "kept values were rolled back" if is_of_values(change) else done
-        context.log.info(f"version {change.version}: the {done} of {change.stream or 'the whole'}")
-
-
-def _actor(context: dg.OpExecutionContext) -> str:
-    return f"dagster run {context.run_id}"

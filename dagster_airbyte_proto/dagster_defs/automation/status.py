@@ -67,7 +67,7 @@ def _markdown(found: Sequence[ConnectionStatus], upcoming: Mapping[str, NextRun]
         rows.append(
             [
                 each.connection,
-                each.status,
+                (each.status + (f" [{each.newest_partition}]" if each.newest_partition else "")).replace("|", "\\|"),
                 each.ended_at.isoformat(sep=" ", timespec="seconds") if each.ended_at else "",
                 str(each.rows),
                 str(each.rejected),
