@@ -13,6 +13,7 @@ The rules:
 - One partition of a connection has either states of streams or one state of the whole connection, never both: a
   connector is handed one kind. The newest change decides. The states it displaces go to the history as reset, and a
   rollback brings them back.
+- A change by hand is of the lease's partition: with the lease of one partition nothing of another can change.
 - Every call is one transaction, its changes one version. All but `acquire` may be repeated if the outcome is unknown.
 """
 
@@ -320,6 +321,10 @@ class StateStore(Protocol):
 
     def connections(self) -> Sequence[str]: ...
 
+    def partitions(self, connection: str) -> Sequence[str]:
+        """The partitions of which the store has a state, a run, a load, a kept value or a lease."""
+        ...
+
     def states(self, connection: str, *, partition: str | None = "") -> Sequence[StoredState]:
         """The current states of the partition, or of every partition for None."""
         ...
@@ -328,33 +333,28 @@ class StateStore(Protocol):
         """The tables of the streams whose state no person has changed since their last load landed."""
         ...
 
-    def history(self, connection: str, *, limit: int = 100) -> Sequence[StateChange]:
-        """The changes of the connection's states, newest first."""
+    def history(self, connection: str, *, limit: int = 100, partition: str | None = None) -> Sequence[StateChange]:
+        """The changes of the connection's states, newest first; with `partition`, those of it alone."""
         ...
 
     def change_state(
-        self,
-        lease: Lease,
-        stream: StreamId | None,
-        state: State | None,
-        *,
-        who: str,
-        shared: State | None = None,
+        self, lease: Lease, stream: StreamId | None, state: State | None, *, who: str, shared: State | None = None
     ) -> StateChange:
-        """Sets the state of a stream (or of the whole connection) by hand, or resets it when `state` is None.
+        """Sets the state of a stream (or of the whole connection) by hand, or resets it when `state` is None. With the
+        lease of a partition it is that of the partition, else the one without a partition.
 
-        Resetting the whole resets every stream too; states of partitions stay. `shared` is the state of the whole
-        connection after the change of one stream. Raises ConfigError where it is needed, and while a load is announced:
-        its recovery would move both.
+        Resetting the whole resets every stream too; states of other partitions stay. `shared` is the state of the whole
+        after the change of one stream. Raises ConfigError where it is needed, and while a load is announced whose
+        recovery would move both: one of the partition, or any for the lease of the whole.
         """
         ...
 
     def rollback(
         self, lease: Lease, version: int, *, who: str, landed: Mapping[StreamId, LandedTable | None] | None = None
     ) -> Sequence[StateChange]:
-        """Sets all states of the connection, in every partition, to those of `version`. Returns the changes. Raises
-        ConfigError when there is no such version, and while a load is announced. `landed` are the streams whose tables
-        go back too, with the last load that each had then."""
+        """Sets all states of the connection, in every partition, to those of `version`; with the lease of a partition,
+        those of it alone. Returns the changes. Raises ConfigError when there is no such version, and as `change_state`.
+        `landed` are the streams whose tables go back too, with the last load that each had then."""
         ...
 
     def stored_config(self, connection: str, owner: ConfigOwner = ConfigOwner.CONNECTOR) -> StoredConfig | None:

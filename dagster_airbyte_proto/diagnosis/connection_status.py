@@ -1,12 +1,12 @@
 """The status of a connection at a glance, from the runs and loads of the state store. No table is opened."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.checkpoints.store import LoggedRun, StateStore
+from dagster_airbyte_proto.checkpoints.store import LoggedLoad, LoggedRun, StateStore
 from dagster_airbyte_proto.sync.process_identity import is_dead
 from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED
 
@@ -57,6 +57,8 @@ class ConnectionStatus(NamedTuple):
     that did not complete, with their errors. `complete_at` is the time of the last complete run.
     `stream_complete_at` has for each stream of the last runs when it was last complete, None where it was not.
     `unfinished_loads` are announced by a run that is over: nobody knows yet whether their rows have landed.
+    `unfinished_partitions` are theirs, `running_partitions` those that runs work on now, `newest_partition` is that of
+    the run that the `status` is of, where it is known.
     `rejected` are the rows that nobody wanted left out, and `uncommitted` those that the next run reads again.
     `rows_by_run` are the committed rows of the last runs, oldest first; None for one that has not ended.
     """
@@ -71,6 +73,9 @@ class ConnectionStatus(NamedTuple):
     uncommitted: int = 0
     unknown: int = 0
     unfinished_loads: int = 0
+    unfinished_partitions: tuple[str, ...] = ()
+    running_partitions: tuple[str, ...] = ()
+    newest_partition: str = ""
     error: str | None = None
     failing: Mapping[str, str] = {}
     complete_at: datetime | None = None
@@ -94,10 +99,15 @@ def connection_status(store: StateStore, name: str, now: datetime) -> Connection
     runs = [(run, _report(run)) for run in store.runs(name, limit=RUNS_SHOWN)]
     if not runs:
         return ConnectionStatus(name, NEVER)
-    newest = runs[0][0]
-    is_held = any(lease.expires_at > now and not is_dead(lease.holder) for lease in store.current_leases(name))
-    is_running = newest.ended_at is None and is_held
+    newest, leases = runs[0][0], store.current_leases(name)
+    live = [lease for lease in leases if lease.expires_at > now and not is_dead(lease.holder)]
+    is_running = newest.ended_at is None and any(lease.run_id == newest.run_id for lease in live)
     status = newest.status or (RUNNING if is_running else INTERRUPTED)
+    unfinished = _unfinished_loads(store, name, {lease.partition for lease in live})
+    # Before its report says of which partition a run is, its lease does; after its death, until another run has taken
+    # that over, and its announced load.
+    partition_of_run = {each.load.run_id: each.partition for each in unfinished}
+    partition_of_run |= {lease.run_id: lease.partition for lease in leases}
     ended, report = next(((run, report) for run, report in runs if run.ended_at), (newest, _ReportPart()))
     streams = report.streams.values()
     return ConnectionStatus(
@@ -110,13 +120,25 @@ def connection_status(store: StateStore, name: str, now: datetime) -> Connection
         rejected=sum(stream.refused for stream in streams),
         uncommitted=sum(stream.uncommitted for stream in streams),
         unknown=sum(stream.unknown for stream in streams),
-        unfinished_loads=0 if is_held else len(store.announced_loads(name)),
+        unfinished_loads=len(unfinished),
+        unfinished_partitions=tuple(sorted({each.partition for each in unfinished} - {""})),
+        running_partitions=tuple(sorted({lease.partition for lease in live} - {""})),
+        newest_partition=runs[0][1].partition if newest.ended_at else partition_of_run.get(newest.run_id, ""),
         error=report.error,
         failing=dict(_failing(report)),
         complete_at=next((run.ended_at for run, _ in runs if run.status == _COMPLETE), None),
         stream_complete_at=_complete_times(runs),
         rows_by_run=tuple(_rows(run, report) for run, report in reversed(runs[:RUNS_SHOWN])),
     )
+
+
+def _unfinished_loads(store: StateStore, name: str, held: Collection[str]) -> Sequence[LoggedLoad]:
+    """The announced loads that no living run can still end: all its runs are of the partitions in `held`, "" for one of
+    the whole."""
+    if "" in held:
+        return ()
+    logged = (store.load(load.load_id) for load in store.announced_loads(name))
+    return [each for each in logged if each is not None and each.partition not in held]
 
 
 def _report(run: LoggedRun) -> _ReportPart:

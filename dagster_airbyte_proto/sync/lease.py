@@ -149,6 +149,11 @@ def acquire_lease(
                 raise
 
 
+def _lease_text(lease: Lease) -> str:
+    of_partition = f", partition {lease.partition}" if lease.partition else ""
+    return f"{lease.run_id} ({process_text(lease.holder)}{of_partition})"
+
+
 def end_leases(store: StateStore, connection: str, run_ids: Sequence[str]) -> Iterator[Lease]:
     """Ends the leases that dead runs have on a connection, before they expire, and yields each that has ended.
 
@@ -163,7 +168,7 @@ def end_leases(store: StateStore, connection: str, run_ids: Sequence[str]) -> It
         doing = f"ending the lease of run {run_id} on connection {connection}"
         holders = [lease.holder for lease in leases if lease.run_id == run_id]
         if not holders:
-            others = ", ".join(f"{lease.run_id} ({process_text(lease.holder)})" for lease in leases)
+            others = ", ".join(map(_lease_text, leases))
             remedy = f"Those that have one: {others or 'none'}. If it was ended before, leave it out."
             raise ConfigError(doing, "it has none", remedy=remedy)
         for holder in filter(is_alive, holders):

@@ -5,7 +5,10 @@ read are compacted.
 """
 
 import threading
+from collections.abc import Sequence
 
+from dagster_airbyte_proto.checkpoints.slot import slot_by_hand
+from dagster_airbyte_proto.checkpoints.store import LoggedLoad
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.engine import Engine
@@ -55,12 +58,16 @@ def sync_connection(
     return report
 
 
-def recover_connection(engine: Engine, name: str) -> int:
+def recover_connection(engine: Engine, name: str, partition: str = "") -> Sequence[LoggedLoad]:
     """Recovers a connection without a sync: ends the loads that dead runs announced, and removes the files that they
-    left. Returns the number of ended loads. Raises ConfigError for a load that goes to a destination."""
+    left. With `partition`, only those of runs of it: runs of others may go on.
+
+    Returns the ended loads. Raises ConfigError for a load that goes to a destination."""
     check_needs_no_destination(engine.store, name)
+    slot = slot_by_hand(partition)._replace(recovers=True)
     with (
-        acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds) as renewal,
+        acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds, slot=slot) as renewal,
         Committer(engine.store, lambda: engine.tables, renewal.lease) as committer,
     ):
-        return len(committer.recover())
+        ended = [engine.store.load(each.load.load_id) for each in committer.recover()]
+    return [each for each in ended if each is not None]

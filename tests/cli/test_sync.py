@@ -205,7 +205,9 @@ def test_a_sync_dies_at_the_point_it_was_reported_and_recover_ends_its_load(plac
         return result.code == 0
 
     until(is_recovered)  # the dead run's lease has to run out first
+    [load] = recovered[-1].pop("loads")
     assert recovered[-1] == {"connection": "shop", "status": "complete", "recovered_loads": 1}
+    assert (load["load_id"], load["partition"]) == (place.json("loads", "list", "shop")["loads"][0]["load_id"], "")
     assert [load["status"] for load in place.json("loads", "list", "shop")["loads"]] == ["done"]
     assert place.json("sync", file)["streams"]["users"]["emitted"] == 0
 

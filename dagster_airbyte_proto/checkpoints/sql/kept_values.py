@@ -210,23 +210,23 @@ def drop(tx: Connection, connection: str, streams: Collection[StateKey], version
         tx.execute(update(kept_values).where(*here, kept_values.c.until.is_(None)).values(until=version))
 
 
-def touched_since(tx: Connection, connection: str, version: int) -> list[StateKey]:
-    """Returns the owners of values that are others than at a version."""
-    newer, ended = _since(connection, version)
+def touched_since(tx: Connection, lease: Lease, version: int) -> list[StateKey]:
+    """Returns the owners of values that are others than at a version, in the lease's partition or in all."""
+    newer, ended = _since(lease, version)
     names = ("namespace", "stream", "partition_key")
     owners = select(*(kept_values.c[name] for name in names)).where(or_(newer, ended)).distinct()
     return [StateKey(stream_of(row), row.partition_key) for row in tx.execute(owners)]
 
 
 def roll_back(
-    tx: Connection, connection: str, to_version: int, moved: Sequence[StateChange], note: ChangeNote
+    tx: Connection, lease: Lease, to_version: int, moved: Sequence[StateChange], note: ChangeNote
 ) -> list[StateChange]:
-    """Brings the values of a connection back as they were at a version, under the version of the states that `moved`,
-    or a new one. Returns the changes of values beside states that did not move."""
-    touched = touched_since(tx, connection, to_version)
+    """Brings the values in the lease's partition, or in all, back as they were at a version, under the version of the
+    states that `moved`, or a new one. Returns the changes of values beside states that did not move."""
+    connection, touched = lease.connection, touched_since(tx, lease, to_version)
     if not touched:
         return []
-    newer, ended = _since(connection, to_version)
+    newer, ended = _since(lease, to_version)
     version = moved[0].version if moved else next_number(tx, connection, "version")
     again = [column for column in kept_values.c if column.name not in ("since", "until")]
     tx.execute(update(kept_values).where(newer).values(until=version))
@@ -240,9 +240,11 @@ def roll_back(
     ]
 
 
-def _since(connection: str, version: int) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _since(lease: Lease, version: int) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     """The values that are newer than a version, and those of the version that have ended since."""
-    here = kept_values.c.connection == connection
+    here = kept_values.c.connection == lease.connection
+    if lease.partition:
+        here = and_(here, kept_values.c.partition_key == lease.partition)
     newer = and_(here, kept_values.c.until.is_(None), kept_values.c.since > version)
     return newer, and_(here, kept_values.c.since <= version, kept_values.c.until > version)
 

@@ -41,7 +41,7 @@ def lock_connection(tx: Connection, connection: str) -> None:
 
 def take(tx: Connection, requested: Lease, slot: Slot, now: datetime, is_dead: Callable[[str], bool]) -> Lease:
     """Takes the lease of the slot and returns it with its own fence. Raises StateConflict while others exclude it."""
-    if slot.partition and _is_something_left_of_whole(tx, requested.connection):
+    if slot.partition and slot.recovers and _is_something_left_of_whole(tx, requested.connection):
         slot = WHOLE
     rows = tx.execute(_leases_of(requested.connection).with_for_update()).all()
     excluded = [row for row in rows if slot.partition in ("", row.partition_key) or not row.partition_key]
@@ -127,10 +127,15 @@ def _full(alive: Sequence[Row[Any]], now: datetime) -> StateConflict:
 def _held_by(row: Row[Any], now: datetime) -> StateConflict:
     return StateConflict(
         f"starting to work on connection {row.connection}",
-        f"{process_text(row.holder)} has held it since {_readable(row.since)} (run {row.run_id})",
+        f"{process_text(row.holder)} has held {_part(row)} since {_readable(row.since)} (run {row.run_id})",
         remedy=f"Wait until that run has ended, or stop it. If it is dead, its lease ends by itself, at"
         f" {_readable(row.expires_at)} or before.{_way_to_end(row, now)}",
     )
+
+
+def _part(row: Row[Any]) -> str:
+    """The part of the connection that a lease is of."""
+    return f"its partition {row.partition_key}" if row.partition_key else "it"
 
 
 def _way_to_end(row: Row[Any], now: datetime) -> str:

@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, delete, exists, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding
+from dagster_airbyte_proto.checkpoints.slot import partition_option
 from dagster_airbyte_proto.checkpoints.sql.generations import record_landed
 from dagster_airbyte_proto.checkpoints.sql.kept_values import keep_transform_states
 from dagster_airbyte_proto.checkpoints.sql.load_json import (
@@ -141,15 +142,23 @@ def prune(tx: Connection, connection: str, before: datetime) -> None:
         seen |= tables
 
 
-def check_none_announced(tx: Connection, connection: str, doing: str) -> None:
-    """Raises ConfigError while a load is announced: its recovery would move the state that a person sets by hand."""
-    unfinished = loads.c.connection == connection, loads.c.status == LoadStatus.ANNOUNCED.value
-    if tx.scalar(select(exists().where(*unfinished))):
+def check_none_announced(tx: Connection, lease: Lease, doing: str) -> None:
+    """Raises ConfigError while a load is announced: its recovery would move the state that a person sets by hand.
+
+    A load of another partition than the lease's moves nothing of it.
+    """
+    unfinished = [loads.c.connection == lease.connection, loads.c.status == LoadStatus.ANNOUNCED.value]
+    if lease.partition:
+        unfinished.append(loads.c.partition_key == lease.partition)
+    first = tx.scalar(select(loads.c.partition_key).where(*unfinished).order_by(loads.c.number).limit(1))
+    if first is not None:
+        of_partition = f", of its partition {first}," if first else ""
         raise ConfigError(
             doing,
-            "one of its loads is announced and not finished, and finishing it would move the state again",
-            remedy=f"Run airbyte-proto recover {connection} first. If it cannot find out whether the load landed,"
-            " its error says how to end it.",
+            f"one of its loads{of_partition} is announced and not finished, and finishing it would move the state"
+            " again",
+            remedy=f"Run airbyte-proto recover {lease.connection}{partition_option(lease.partition)} first. If it"
+            " cannot find out whether the load landed, its error says how to end it.",
         )
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, select, update
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset_of
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges
 from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding, Resolution
-from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
+from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot, part_text, partition_option
 from dagster_airbyte_proto.checkpoints.sql import configs as sql_configs
 from dagster_airbyte_proto.checkpoints.sql import deliveries as sql_deliveries
 from dagster_airbyte_proto.checkpoints.sql import generations as sql_generations
@@ -36,6 +36,7 @@ from dagster_airbyte_proto.checkpoints.sql.states import (
     StateKey,
     current_states,
     fold_history,
+    known_partitions,
     move_states,
     state_changes,
 )
@@ -255,6 +256,10 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
         with self._database.read() as tx:
             return list(tx.scalars(select(connections.c.connection).order_by(connections.c.connection)))
 
+    def partitions(self, connection: str) -> Sequence[str]:
+        with self._database.read() as tx:
+            return known_partitions(tx, connection)
+
     def states(self, connection: str, *, partition: str | None = "") -> Sequence[StoredState]:
         with self._database.read() as tx:
             return current_states(tx, connection, partition)
@@ -263,46 +268,42 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
         with self._database.read() as tx:
             return sql_loads.landed_in(tx, connection, partition)
 
-    def history(self, connection: str, *, limit: int = 100) -> Sequence[StateChange]:
+    def history(self, connection: str, *, limit: int = 100, partition: str | None = None) -> Sequence[StateChange]:
         with self._database.read() as tx:
-            return state_changes(tx, connection, limit)
+            return state_changes(tx, connection, limit, partition)
 
     def change_state(
-        self,
-        lease: Lease,
-        stream: StreamId | None,
-        state: State | None,
-        *,
-        who: str,
-        shared: State | None = None,
+        self, lease: Lease, stream: StreamId | None, state: State | None, *, who: str, shared: State | None = None
     ) -> StateChange:
-        doing = f"changing the state of connection {lease.connection}"
+        doing = f"changing the state of {part_text(f'connection {lease.connection}', lease.partition)}"
         with self._fenced(lease) as tx:
-            sql_loads.check_none_announced(tx, lease.connection, doing)
-            streams = [stored.state.stream for stored in current_states(tx, lease.connection, "")]
+            sql_loads.check_none_announced(tx, lease, doing)
+            streams = [stored.state.stream for stored in current_states(tx, lease.connection, lease.partition)]
             if stream is not None and shared is None and streams == [None]:
                 found = "its streams share one state, and a single stream cannot be set in it or removed from it"
-                whole = f"Change the whole: airbyte-proto state reset {lease.connection}, or state set without a stream"
+                reset = f"airbyte-proto state reset {lease.connection}{partition_option(lease.partition)}"
+                whole = f"Change the whole: {reset}, or state set without a stream"
                 raise ConfigError(doing, found, remedy=whole, stream=str(stream))
-            key = StateKey(stream)
-            changes = {key: state} if shared is None else {StateKey(None): shared}
+            key = StateKey(stream, lease.partition)
+            changes = {key: state} if shared is None else {key._replace(stream=None): shared}
             if state is None and stream is None:
-                changes |= {StateKey(one): None for one in streams}
+                changes |= {key._replace(stream=one): None for one in streams}
             note = ChangeNote(who, "reset" if state is None else "set", lease.run_id, self._database.now(tx))
-            sql_generations.end_resumable(tx, lease.connection, None if stream is None else [stream])
+            if not lease.partition:  # A partition has no branch, and pushes have one position for all partitions.
+                sql_generations.end_resumable(tx, lease.connection, None if stream is None else [stream])
+                sql_deliveries.forget(tx, lease.connection, [stream])
             sql_loads.forget_tables(tx, lease.connection, [key])
-            sql_deliveries.forget(tx, lease.connection, [stream])
             moved = move_states(tx, lease.connection, changes, note)
             if state is None:
                 sql_kept_values.drop(tx, lease.connection, [key], moved[0].version)
-            return next(change for change in moved if StateKey(change.stream) in changes)
+            return next(change for change in moved if key._replace(stream=change.stream) in changes)
 
     def rollback(
         self, lease: Lease, version: int, *, who: str, landed: Mapping[StreamId, LandedTable | None] | None = None
     ) -> Sequence[StateChange]:
         with self._fenced(lease) as tx:
             note = ChangeNote(who, "rollback", lease.run_id, self._database.now(tx))
-            return roll_back(tx, lease.connection, version, landed or {}, note)
+            return roll_back(tx, lease, version, landed or {}, note)
 
     def stored_config(self, connection: str, owner: ConfigOwner = ConfigOwner.CONNECTOR) -> StoredConfig | None:
         with self._database.read() as tx:
@@ -373,7 +374,7 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
     def set_values(self, lease: Lease, asset: Asset, changes: ValueChanges, *, who: str) -> StateChange:
         with self._fenced(lease) as tx:
             doing = f"changing the kept values of connection {lease.connection}"
-            sql_loads.check_none_announced(tx, lease.connection, doing)
+            sql_loads.check_none_announced(tx, lease, doing)
             note = ChangeNote(who, "", lease.run_id, self._database.now(tx))
             return sql_kept_values.change_by_hand(tx, asset, changes, note)
 

@@ -4,10 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, select, tuple_, update
+from sqlalchemy import Connection, Row, and_, delete, func, insert, select, tuple_, union, update
 
 from dagster_airbyte_proto.checkpoints.sql.leases import last_number, next_number
-from dagster_airbyte_proto.checkpoints.sql.schema import state_history, states
+from dagster_airbyte_proto.checkpoints.sql.schema import (
+    generations,
+    kept_values,
+    landed_tables,
+    leases,
+    loads,
+    state_history,
+    states,
+)
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, StateChange, StoredState
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation, StateConflict
 from dagster_airbyte_proto.model import State, StateScope, StreamId
@@ -47,6 +55,14 @@ def stream_columns(stream: StreamId) -> dict[str, str]:
     return {"namespace": stream.namespace or "", "stream": stream.name}
 
 
+def known_partitions(tx: Connection, connection: str) -> list[str]:
+    """The partitions of which anything is stored, in the order of their keys."""
+    # A run numbers the generations of its streams as it begins, and these stay where history and loads are pruned.
+    tables = generations, states, state_history, landed_tables, loads, kept_values, leases
+    found = union(*(select(each.c.partition_key).where(each.c.connection == connection) for each in tables))
+    return sorted(key for key in tx.scalars(found) if key)
+
+
 def current_states(tx: Connection, connection: str, partition: str | None) -> list[StoredState]:
     """The current states in one partition, or in all for None."""
     query = select(states).where(states.c.connection == connection)
@@ -60,8 +76,10 @@ def current_states(tx: Connection, connection: str, partition: str | None) -> li
     ]
 
 
-def past_states(tx: Connection, connection: str, version: int) -> dict[StateKey, State | None]:
-    """The states at `version`; None where the last change before it was a reset."""
+def past_states(
+    tx: Connection, connection: str, version: int, partition: str | None = None
+) -> dict[StateKey, State | None]:
+    """The states at `version`, of one partition or of all; None where the last change before it was a reset."""
     key = [state_history.c[name] for name in ("namespace", "stream", "partition_key")]
     last = (
         select(*key, func.max(state_history.c.version).label("version"))
@@ -70,15 +88,21 @@ def past_states(tx: Connection, connection: str, version: int) -> dict[StateKey,
         .subquery()
     )
     same = [last.c[column.name] == column for column in (*key, state_history.c.version)]
-    rows = tx.execute(select(state_history).join(last, and_(*same)).where(state_history.c.connection == connection))
+    here = [state_history.c.connection == connection]
+    if partition is not None:
+        here.append(state_history.c.partition_key == partition)
+    rows = tx.execute(select(state_history).join(last, and_(*same)).where(*here))
     return {_key(row): _state(row) for row in rows}
 
 
-def state_changes(tx: Connection, connection: str, limit: int) -> list[StateChange]:
-    """The history of the connection's states, newest first."""
+def state_changes(tx: Connection, connection: str, limit: int, partition: str | None) -> list[StateChange]:
+    """The history of the connection's states, newest first: in one partition, or in all for None."""
+    here = [state_history.c.connection == connection]
+    if partition is not None:
+        here.append(state_history.c.partition_key == partition)
     newest = (
         select(state_history)
-        .where(state_history.c.connection == connection)
+        .where(*here)
         .order_by(state_history.c.version.desc(), state_history.c.namespace, state_history.c.stream)
         .limit(min(limit, NO_LIMIT))
     )

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_airbyte_proto.checkpoints.slot import part_text
 from dagster_airbyte_proto.cli.call import Call, command_in, user_name
 from dagster_airbyte_proto.cli.output import Answer, Grid, plain, time_text
 from dagster_airbyte_proto.cli.program import loads
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.model import StreamId
     from dagster_airbyte_proto.tables.formats import LoadQuery
 
-_LIST = ("load", "status", "announced", "rows", "streams", "states", "reason")
+_LIST = ("load", "partition", "status", "announced", "rows", "streams", "states", "reason")
 _SHOW = ("stream", "table", "write", "generation", "emitted", "rows", "rejected", "files", "committed", "snapshot")
 
 
@@ -27,9 +28,11 @@ def list_loads(call: Call, connection: str, limit: int) -> Answer:
     """Lists the loads of a connection, newest first."""
     target = call.known_connection_target(connection)
     logged = call.store().loads(target.name, limit=limit)
+    has_partitions = any(entry.partition for entry in logged)
     rows = [
         (
             entry.load.load_id,
+            *([entry.partition] if has_partitions else []),
             entry.status.value,
             time_text(entry.announced_at),
             sum(part.rows for part in entry.load.parts),
@@ -39,7 +42,8 @@ def list_loads(call: Call, connection: str, limit: int) -> Answer:
         )
         for entry in logged
     ]
-    table = Grid(_LIST, rows, counts=("rows", "states"), texts=("streams", "reason"))
+    columns = [name for name in _LIST if has_partitions or name != "partition"]
+    table = Grid(columns, rows, counts=("rows", "states"), texts=("streams", "reason"))
     value = {"connection": target.name, "loads": [_load_value(entry) for entry in logged]}
     return Answer(value, (table if rows else f"{target.name} has no loads",))
 
@@ -81,7 +85,8 @@ def show_load(call: Call, load_id: str) -> Answer:
         )
         for part in entry.load.parts
     ]
-    head = f"{load_id} of {entry.load.connection}: {entry.status.value}, run {entry.load.run_id}"
+    name = part_text(entry.load.connection, entry.partition)
+    head = f"{load_id} of {name}: {entry.status.value}, run {entry.load.run_id}"
     times = f"announced {time_text(entry.announced_at)}, ended {time_text(entry.ended_at) or 'not yet'}"
     paths = [f"{part.stream}: {file.path}" for part in entry.load.parts for file in part.files]
     table = Grid(_SHOW, rows, counts=("emitted", "rows", "rejected", "files"), texts=("stream", "table"))
@@ -124,7 +129,8 @@ def resolve_load(call: Call, load_id: str, word: str) -> Answer:
         resolution = Resolution(word == "landed", user_name())
         entry = resolve_load(engine, load_id, resolution, LeaseWait(notify=notify))
     call.connection = entry.load.connection
-    return Answer(_load_value(entry), (f"{load_id} of {entry.load.connection}: {entry.status.value}, {entry.reason}",))
+    name = part_text(entry.load.connection, entry.partition)
+    return Answer(_load_value(entry), (f"{load_id} of {name}: {entry.status.value}, {entry.reason}",))
 
 
 def _load_value(entry: "LoggedLoad", *, whole: bool = False) -> dict[str, Any]:
@@ -134,6 +140,7 @@ def _load_value(entry: "LoggedLoad", *, whole: bool = False) -> dict[str, Any]:
         "load_id": entry.load.load_id,
         "connection": entry.load.connection,
         "run_id": entry.load.run_id,
+        "partition": entry.partition,
         "status": entry.status.value,
         "announced_at": entry.announced_at.isoformat(),
         "ended_at": entry.ended_at.isoformat() if entry.ended_at else None,

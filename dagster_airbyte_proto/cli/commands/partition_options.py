@@ -1,4 +1,4 @@
-"""`--partition` and `--window`, which choose a partition of a connection.
+"""`--partition` and `--window`, which choose a partition of a connection, and `--partition` of a command about states.
 
 Slow modules are imported when a command runs; see call.py."""
 
@@ -24,6 +24,13 @@ def partition_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--partition", metavar="KEY", help="Only this partition, by its key in Dagster.")(function)
 
 
+def states_partition(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--partition` alone, as `partition`: that of a command about what is stored of it."""
+    return click.option(
+        "--partition", metavar="KEY", callback=_not_empty, help="Only what is of this partition, by its key."
+    )(function)
+
+
 def partition_slice(partition: str | None, window: Sequence[str]) -> "Slice | None":
     """The partition that the options name, if any."""
     from dagster_airbyte_proto.sync.plan.stream_plan import Slice
@@ -33,9 +40,13 @@ def partition_slice(partition: str | None, window: Sequence[str]) -> "Slice | No
         if words:
             raise click.UsageError(f"{_WINDOW} needs --partition")
         return None
-    if not partition:
+    return Slice(str(_not_empty(None, None, partition)), words)
+
+
+def _not_empty(_context: click.Context | None, _parameter: click.Parameter | None, key: str | None) -> str | None:
+    if key == "":
         raise click.BadParameter("the key is empty", param_hint="--partition")
-    return Slice(partition, words)
+    return key
 
 
 def _word(text: str) -> tuple[str, str]:

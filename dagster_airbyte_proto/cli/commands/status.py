@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_airbyte_proto.checkpoints.slot import partition_option
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.output import Answer, Grid, plain
 from dagster_airbyte_proto.cli.program import program
@@ -66,7 +67,7 @@ def _row(each: "ConnectionStatus", now: datetime) -> tuple[Any, ...]:
     lag = each.lag_seconds(now)
     return (
         each.connection,
-        each.status,
+        each.status + (f" [{each.newest_partition}]" if each.newest_partition else ""),
         f"{_span((now - each.ended_at).total_seconds())} ago" if each.ended_at else "",
         _span(took.total_seconds()) if took is not None else "",
         each.rows if each.ended_at else "",
@@ -76,6 +77,8 @@ def _row(each: "ConnectionStatus", now: datetime) -> tuple[Any, ...]:
 
 
 def _notes(found: "Sequence[ConnectionStatus]", now: datetime) -> Iterator[str]:
+    from dagster_airbyte_proto.sync.maintenance.stored_partitions import named_partitions
+
     for each in found:
         name = each.connection
         if each.error:
@@ -89,13 +92,25 @@ def _notes(found: "Sequence[ConnectionStatus]", now: datetime) -> Iterator[str]:
             yield f"{name}: {counted(each.rejected, 'row')} rejected"
         if each.uncommitted:
             yield f"{name}: {counted(each.uncommitted, 'row')} not committed yet"
+        if each.running_partitions:
+            yield f"{name}: runs of partitions work now: {named_partitions(each.running_partitions)}"
         if each.unfinished_loads:
-            loads = counted(each.unfinished_loads, "load")
-            yield f"{name}: {loads} of a dead run may have landed; airbyte-proto recover {name} finds out"
+            yield f"{name}: {_unfinished_text(each)}"
         if (oldest := each.oldest_stream) is not None:
             at = each.stream_complete_at[oldest]
             when = f"last complete {_span((now - at).total_seconds())} ago" if at else "not complete in the last syncs"
             yield f"{name}: oldest stream {oldest}: {when}"
+
+
+def _unfinished_text(each: "ConnectionStatus") -> str:
+    from dagster_airbyte_proto.sync.maintenance.stored_partitions import partitions_text
+
+    loads, keys = counted(each.unfinished_loads, "load"), each.unfinished_partitions
+    of_partitions = f", of {partitions_text(keys)}," if keys else ""
+    # While other partitions are synced, only one can be recovered.
+    option = partition_option(keys[0]) if keys and (len(keys) == 1 or each.running_partitions) else ""
+    command = f"airbyte-proto recover {each.connection}{option}"
+    return f"{loads} of a dead run{of_partitions} may have landed; {command} finds out"
 
 
 def _first_line(text: str) -> str:
@@ -135,6 +150,8 @@ def _value(each: "ConnectionStatus", now: datetime) -> dict[str, Any]:
         "uncommitted": each.uncommitted,
         "unknown": each.unknown,
         "unfinished_loads": each.unfinished_loads,
+        "unfinished_partitions": list(each.unfinished_partitions),
+        "running_partitions": list(each.running_partitions),
         "error": each.error,
         "failing": dict(each.failing),
         "complete_at": time(each.complete_at),

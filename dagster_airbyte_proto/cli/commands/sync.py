@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_airbyte_proto.checkpoints.slot import part_text
 from dagster_airbyte_proto.cli.call import Call, command_in
-from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
+from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice, states_partition
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
 from dagster_airbyte_proto.cli.output import Answer, Grid, plain, value_text
 from dagster_airbyte_proto.cli.program import program
@@ -126,32 +127,44 @@ def _planned(
     multiple=True,
     help="First end the lease of this run, whose process you know to be dead. May be repeated.",
 )
-def recover(call: Call, connection: str, dead_runs: tuple[str, ...]) -> Answer:
-    """Completes or removes the loads that dead runs of a connection left."""
+@states_partition
+def recover(call: Call, connection: str, dead_runs: tuple[str, ...], partition: str | None) -> Answer:
+    """Completes or removes the loads that dead runs of a connection left.
+
+    With --partition only those of this partition, so that runs of others may go on meanwhile.
+    """
     from dagster_airbyte_proto.checkpoints.sql.leases import process_text
     from dagster_airbyte_proto.sync.lease import end_leases
+    from dagster_airbyte_proto.sync.maintenance.stored_partitions import check_partition, partitions_text
     from dagster_airbyte_proto.sync.run import recover_connection
 
     target = call.known_connection_target(connection)
+    if partition is not None:
+        check_partition(call.store(), target.name, partition, "recovering what dead runs have left")
     # Before the recovery, whatever becomes of that: the lease alone may be what other runs wait for, and where others
     # work, or loads go to a destination, their next runs recover.
     ended: list[Lease] = []
     for lease in end_leases(call.store(), target.name, dead_runs) if dead_runs else ():
         ended.append(lease)
-        click.echo(f"ended the lease of run {lease.run_id}, {plain(process_text(lease.holder))}", err=True)
+        of_partition = f" of partition {lease.partition}" if lease.partition else ""
+        text = f"ended the lease of run {lease.run_id}{of_partition}, {process_text(lease.holder)}"
+        click.echo(plain(text), err=True)
     try:
         with call.engine() as engine:
-            recovered = recover_connection(engine, target.name)
+            loads = recover_connection(engine, target.name, partition or "")
     except ProtoError as error:
         if ended:
             runs = ", ".join(lease.run_id for lease in ended)
             error.remedy = f"{error.remedy} The lease of {runs} has ended: leave --dead-run out from now on.".strip()
         raise
-    value: dict[str, Any] = {"connection": target.name, "status": "complete", "recovered_loads": recovered}
+    value: dict[str, Any] = {"connection": target.name, "status": "complete", "recovered_loads": len(loads)}
+    value["loads"] = [{"load_id": each.load.load_id, "partition": each.partition} for each in loads]
     if ended:
         value["ended_leases"] = [lease.run_id for lease in ended]
-    line = f"{counted(recovered, 'load')} of dead runs recovered" if recovered else "nothing to recover"
-    return Answer(value, (f"{target.name}: {line}",))
+    line = f"{counted(len(loads), 'load')} of dead runs recovered" if loads else "nothing to recover"
+    keys = sorted({each.partition for each in loads if each.partition})
+    of_partitions = f", of {partitions_text(keys)}" if keys and keys != [partition] else ""
+    return Answer(value, (f"{part_text(target.name, partition or '')}: {line}{of_partitions}",))
 
 
 def stream_names(text: str | None) -> list[str] | None:
@@ -179,7 +192,8 @@ def report_parts(report: "SyncReport", *, is_relay: bool = False) -> list[str | 
     size = size_text(sum(stream.bytes for stream in streams))
     # Loads with rows, as Dagster shows them for each asset. `report.loads` has those too that only moved a state.
     loads = counted(len({load_id for stream in streams for load_id in stream.load_ids}), "load")
-    line = f"{report.connection}: {report.status.value}, {loads}, {size}, {report.seconds.total:.1f} s"
+    name = part_text(report.connection, report.partition)
+    line = f"{name}: {report.status.value}, {loads}, {size}, {report.seconds.total:.1f} s"
     if report.recovered_loads:
         line += f", {counted(report.recovered_loads, 'load')} of a dead run recovered"
     shown = ["to stream" if is_relay and column == "table" else column for column in columns]

@@ -2,30 +2,39 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import dagster as dg
 from pydantic import Field
 
 from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
+from dagster_airbyte_proto.checkpoints.slot import slot_by_hand
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
 from dagster_airbyte_proto.connection.stream_names import streams_named, unmistakable_name
 from dagster_airbyte_proto.dagster_defs.engines import ConnectorSettings, opened_engine, table_io_manager
 from dagster_airbyte_proto.dagster_defs.failures import doing_the_job
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.reset import reset_state, streams_to_reset
 from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back, version_before_newest_run
-from dagster_airbyte_proto.tables.writer import TableWriter
+from dagster_airbyte_proto.sync.maintenance.stored_partitions import (
+    check_has_partitioned_states,
+    check_partition,
+    check_states_without_partition,
+    named_partitions,
+    partitions_with_state,
+)
 
 STREAMS_HELP = "Names of streams; empty for all streams of the connection."
+_PARTITION_HELP = "The key of a partition: only its states change. Empty for"
 
 
 class ResetConfig(dg.Config):
     """The form of a reset: the next sync reads these streams from the start, the next push sends all their rows."""
 
     streams: list[str] = Field(default_factory=list, description=STREAMS_HELP)
+    partition: str = Field(default="", description=f"{_PARTITION_HELP} the states of runs without a partition.")
 
 
 class RollbackConfig(dg.Config):
@@ -37,6 +46,9 @@ class RollbackConfig(dg.Config):
         "newest run that changed a state; a rollback to it that has begun is done again.",
     )
     tables: bool = Field(default=True, description="Roll back the rows of the tables too, not only the states.")
+    partition: str = Field(
+        default="", description=f"{_PARTITION_HELP} the states of all. A table goes back as a whole: unset `tables`."
+    )
 
 
 def reset_op(name: str, connector_key: str) -> dg.OpDefinition:
@@ -45,11 +57,20 @@ def reset_op(name: str, connector_key: str) -> dg.OpDefinition:
     @dg.op(name=f"{name}_reset", required_resource_keys={connector_key})
     def reset(context: dg.OpExecutionContext, config: ResetConfig) -> None:
         connector = getattr(context.resources, connector_key)
-        with doing_the_job(f"reset of {name}"), _leased_engine(context, name, connector) as (engine, lease):
-            known = streams_to_reset(engine.store, name) if config.streams else ()
+        with (
+            doing_the_job(f"reset of {name}"),
+            opened_engine(connector) as engine,
+            _leased(context, engine.store, _Part(name, config.partition, "resetting the state"), connector) as lease,
+        ):
+            known = streams_to_reset(engine.store, name, config.partition) if config.streams else ()
+            if config.streams and not config.partition and not known:
+                check_states_without_partition(engine.store, name, "Set `partition`.")
             streams = [_stream_named(stream, known) for stream in config.streams] or [None]
             for stream in streams:
                 _log_state_changes(context, [reset_state(engine.store, lease, stream, who=_actor(context))])
+            keys = () if config.partition else partitions_with_state(engine.store, name)
+            if keys:
+                context.log.info(f"the states of partitions stay: {named_partitions(keys)}")
 
     return reset
 
@@ -62,12 +83,21 @@ def rollback_op(name: str, connector_key: str, io_manager_key: str) -> dg.OpDefi
     def rollback(context: dg.OpExecutionContext, config: RollbackConfig) -> None:
         connector = getattr(context.resources, connector_key)
         with doing_the_job(f"rollback of {name}"):
+            if config.partition and config.tables:
+                raise ConfigError(
+                    f"rolling back partition {config.partition} of connection {name}",
+                    "a table goes back as a whole, with the rows of all partitions",
+                    remedy="Unset `tables` to roll back the state alone, or materialize the partition: it is replaced.",
+                )
             run_tags = {"dagster-run": context.run_id}
             tables = (
                 table_io_manager(context.resources, io_manager_key, name).tables(run_tags) if config.tables else None
             )
-            with _leased_engine(context, name, connector, tables) as (engine, lease):
-                version = version_before_newest_run(engine.store, name) if config.version is None else config.version
+            part = _Part(name, config.partition, "rolling back the state")
+            with opened_engine(connector, tables) as engine, _leased(context, engine.store, part, connector) as lease:
+                version = config.version
+                if version is None:
+                    version = version_before_newest_run(engine.store, name, config.partition or None)
                 context.log.info(f"rolling back to version {version}")
                 if config.tables:
                     done = roll_back(engine, lease, version, who=_actor(context))
@@ -81,15 +111,25 @@ def rollback_op(name: str, connector_key: str, io_manager_key: str) -> dg.OpDefi
     return rollback
 
 
+class _Part(NamedTuple):
+    """The part of a connection that a form is about: one partition, or all; and what is done to it."""
+
+    connection: str
+    partition: str
+    doing: str
+
+
 @contextmanager
-def _leased_engine(
-    context: dg.OpExecutionContext, name: str, connector: ConnectorSettings, tables: TableWriter | None = None
-) -> Iterator[tuple[Engine, Lease]]:
-    with opened_engine(connector, tables) as engine:
-        check_connection_is_known(engine.store, name)
-        waiting = LeaseWait(connector.lease_wait_seconds, notify=context.log.info)
-        with acquire_lease(engine.store, name, context.run_id, connector.lease_seconds, waiting) as keeper:
-            yield engine, keeper.lease
+def _leased(
+    context: dg.OpExecutionContext, store: StateStore, part: _Part, connector: ConnectorSettings
+) -> Iterator[Lease]:
+    check_connection_is_known(store, part.connection)
+    if part.partition:
+        check_has_partitioned_states(store, part.connection, part.doing)
+        check_partition(store, part.connection, part.partition, part.doing)
+    waiting, slot = LeaseWait(connector.lease_wait_seconds, notify=context.log.info), slot_by_hand(part.partition)
+    with acquire_lease(store, part.connection, context.run_id, connector.lease_seconds, waiting, slot=slot) as keeper:
+        yield keeper.lease
 
 
 def check_connection_is_known(store: StateStore, name: str) -> None:
@@ -124,7 +164,8 @@ def _log_state_changes(context: dg.OpExecutionContext, changes: Sequence[StateCh
     for change in changes:
         done = "state was reset" if change.state is None else "state was rolled back"
         done = "kept values were rolled back" if is_of_values(change) else done
-        context.log.info(f"version {change.version}: the {done} of {change.stream or 'the whole'}")
+        of_partition = f" in partition {change.partition}" if change.partition else ""
+        context.log.info(f"version {change.version}: the {done} of {change.stream or 'the whole'}{of_partition}")
 
 
 def _actor(context: dg.OpExecutionContext) -> str:

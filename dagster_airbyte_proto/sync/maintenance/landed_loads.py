@@ -72,14 +72,16 @@ class VersionTimes:
         if after_by == run_id != before_by:
             return after
         first = self._first_of_run.get(run_id, -1)
-        # Runs of other partitions move states in between, and none but such runs.
+        # Runs of other partitions move states in between, and people do in other partitions, but nobody else.
         return self._versions[first][0] if entry.partition and first >= number else before
 
     def were_changed_by_hand(self, stream: StreamId, since: int, until: int) -> bool:
-        """True if a person set or reset the stream's state after one version, and up to another."""
+        """True if a person set or reset the stream's state after one version, and up to another. The states of
+        partitions are others."""
         return any(
             since < change.version <= until and change.why in _BY_HAND and change.stream in (stream, None)
             for change in self._history
+            if not change.partition
         )
 
 

@@ -1,4 +1,4 @@
-"""Resets the state of a stream, or all states of a connection, by hand."""
+"""Resets the state of a stream, or all states of a connection or of one of its partitions, by hand."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -8,26 +8,31 @@ from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.sync.maintenance.stored_protocol import state_codec
 
 
-def streams_to_reset(store: DeliveryStore, connection: str) -> Sequence[StreamId | None]:
-    """Returns the streams that a reset may name; among them None for a state that all share and that has no parts.
+def streams_to_reset(store: DeliveryStore, connection: str, partition: str = "") -> Sequence[StreamId | None]:
+    """Returns the streams that a reset may name, in a partition or without one; among them None for a state that all
+    share and that has no parts.
 
     A stream whose first push has only begun has a plan and may have kept values, and no state.
     """
     kept = [each.asset for each in store.kept_sizes(connection)]
     return [
-        *(stream for each in store.states(connection) for stream in _streams_of(store, connection, each.state)),
-        *store.deliveries(connection),
-        *(asset.stream for asset in kept if asset.stream is not None and not asset.partition),
+        *(
+            stream
+            for each in store.states(connection, partition=partition)
+            for stream in _streams_of(store, connection, each.state)
+        ),
+        *(() if partition else store.deliveries(connection)),
+        *(asset.stream for asset in kept if asset.stream is not None and asset.partition == partition),
     ]
 
 
 def reset_state(store: StateStore, lease: Lease, stream: StreamId | None, *, who: str) -> StateChange:
-    """Resets the state of the stream, or every state for None.
+    """Resets the state of the stream, or every state for None: in the lease's partition, or without one.
 
     Where streams share a state with a part for each, only the part of this stream is removed. Raises ConfigError where
     the shared state has no parts.
     """
-    for stored in store.states(lease.connection) if stream is not None else ():
+    for stored in store.states(lease.connection, partition=lease.partition) if stream is not None else ():
         if stored.state.stream is None and stream is not None:
             rest = state_codec(store, lease.connection).without_stream(stored.state, stream)
             if rest is not None:

@@ -156,15 +156,15 @@ def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Roll
     return Rollback(tuple(changes), tuple(done))
 
 
-def version_before_newest_run(store: StateStore, connection: str) -> int:
-    """The version that undoes the newest run that changed a state; 0 for the first one.
+def version_before_newest_run(store: StateStore, connection: str, partition: str | None = None) -> int:
+    """The version that undoes the newest run that changed a state, in one partition or at all; 0 for the first one.
 
     A rollback is no such run: one that has undone the run already is repeated, for it may have died before the tables
     had moved. Raises ConfigError where no run has moved a state, where runs of other partitions moved states in
     between, and where the states were rolled back to another version since.
     """
     doing = f"rolling back the newest run of connection {connection}"
-    changes = store.history(connection, limit=NO_LIMIT)
+    changes = store.history(connection, limit=NO_LIMIT, partition=partition)
     if not changes:
         raise no_versions(doing, connection)
     of_run = list(dropwhile(_is_rollback, changes))

@@ -5,6 +5,7 @@
 - What is delivered is at one destination. The rows that it has are missing at any other.
 """
 
+from dagster_airbyte_proto.checkpoints.slot import partition_option
 from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.program_identity import connector_program, is_same_program
@@ -72,7 +73,7 @@ def check_other_partition(context: PushContext, delivery: Delivery, origin: Push
     may_double = would_double(delivery, origin)
     if is_elsewhere and may_double and not delivery.is_complete and not context.request.is_full:
         unsure = f", and {delivery.unknown:,} of them may be there already" if delivery.unknown else ""
-        option = "without --partition" if plan.partition is None else f"with --partition {plan.partition}"
+        option = "without --partition" if plan.partition is None else f"with{partition_option(plan.partition)}"
         raise ConfigError(
             f"going on with the push of connection {plan.connection}",
             f"{plan.rows - delivery.acknowledged:,} rows of a push {option} are left to send{unsure}",

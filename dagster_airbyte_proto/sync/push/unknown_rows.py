@@ -7,6 +7,7 @@ at the rows, say how many of them are there, from the first one on, and have the
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
+from dagster_airbyte_proto.checkpoints.slot import partition_option
 from dagster_airbyte_proto.encoding.sendable import readable_row
 from dagster_airbyte_proto.errors import ConfigError, StateUnavailable
 from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS
@@ -97,7 +98,11 @@ def take_landed(context: PushContext, delivery: Delivery, encoder: StreamEncoder
 
 
 def _of_partition(delivery: Delivery) -> str:
-    return "" if delivery.plan.partition is None else f" They are of `--partition {delivery.plan.partition}`."
+    return (
+        ""
+        if delivery.plan.partition is None
+        else f" They are of `{partition_option(delivery.plan.partition).strip()}`."
+    )
 
 
 def _refused(context: PushContext, delivery: Delivery, end: int, encoder: StreamEncoder) -> list[RejectedRow]:

@@ -17,7 +17,7 @@ class SlotTests(StoreFixtures):
     def test_partitions_are_leased_side_by_side_and_each_by_one_run(self, store: StateStore) -> None:
         leases = [slot(store, "run-1", "monday"), slot(store, "run-2", "tuesday")]
         assert [lease.partition for lease in store.current_leases("shop")] == ["monday", "tuesday"]
-        with pytest.raises(StateConflict, match="run-1 on host has held it"):
+        with pytest.raises(StateConflict, match="run-1 on host has held its partition monday"):
             slot(store, "run-3", "monday")
         for lease in leases:
             store.note_folders(lease, [lease.partition])
@@ -36,7 +36,7 @@ class SlotTests(StoreFixtures):
 
     def test_the_whole_and_a_partition_exclude_each_other(self, store: StateStore, clock: HandClock) -> None:
         monday = slot(store, "run-1", "monday")
-        with pytest.raises(StateConflict, match="run-1 on host has held it"):
+        with pytest.raises(StateConflict, match="run-1 on host has held its partition monday"):
             slot(store, "run-2")
         clock.advance(61)
         whole = slot(store, "run-2")

@@ -5,6 +5,7 @@ from tests.conformance.state_store.generation_tests import GenerationTests
 from tests.conformance.state_store.kept_value_tests import EnrichedRowTests, KeptValueTests
 from tests.conformance.state_store.lease_tests import LeaseTests
 from tests.conformance.state_store.load_tests import LoadTests
+from tests.conformance.state_store.partition_tests import PartitionTests
 from tests.conformance.state_store.retention_tests import RetentionTests
 from tests.conformance.state_store.slot_tests import SlotTests
 from tests.conformance.state_store.state_tests import StateTests
@@ -16,6 +17,7 @@ class StateStoreConformance(
     SlotTests,
     LoadTests,
     StateTests,
+    PartitionTests,
     RetentionTests,
     GenerationTests,
     DeliveryTests,

@@ -165,8 +165,8 @@ def test_each_job_starts_with_a_form_of_its_defaults() -> None:
     source = {"protocol": "airbyte", "launch": {"kind": "local", "command": command()}}
     jobs = build_connection_jobs(Connection.model_validate({"name": "shop", "connector": source}))
     assert {job.name: list(job.run_config["ops"].values()) for job in jobs if job.run_config} == {
-        "reset_shop": [{"config": {"streams": []}}],
-        "rollback_shop": [{"config": {"version": None, "tables": True}}],
+        "reset_shop": [{"config": {"streams": [], "partition": ""}}],
+        "rollback_shop": [{"config": {"version": None, "tables": True, "partition": ""}}],
         "refresh_shop": [{"config": {"streams": [], "merge": False}}],
         "care_shop": [
             {"config": {"tables": [], "compact": True, "expire": True, "keep_days": 7.0, "orphans_after_days": 3.0}}

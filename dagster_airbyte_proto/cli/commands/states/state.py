@@ -2,7 +2,8 @@
 
 Slow modules are imported when a command runs; see call.py.
 
-Manual changes take the connection's lease, so they never collide with a sync. The history names the OS user.
+Manual changes take the lease of the connection, or of the partition that they are about, so they never collide with a
+sync. The history names the OS user.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_airbyte_proto.checkpoints.slot import part_text, partition_option
 from dagster_airbyte_proto.cli.call import Call, Target, command_in, user_name
+from dagster_airbyte_proto.cli.commands.partition_options import states_partition
 from dagster_airbyte_proto.cli.commands.states.state_view import (
     HISTORY_COLUMNS,
     HISTORY_TEXTS,
@@ -20,9 +23,12 @@ from dagster_airbyte_proto.cli.commands.states.state_view import (
     stream_text,
 )
 from dagster_airbyte_proto.cli.commands.states.state_words import (
+    check_known_partition,
+    check_partition_to_change,
     hand_lease,
     json_text,
     known_stream,
+    other_partitions_line,
     stream_of,
     stream_to_set,
 )
@@ -31,6 +37,7 @@ from dagster_airbyte_proto.cli.program import state as group
 from dagster_airbyte_proto.protocols.lookup import PUSH
 
 if TYPE_CHECKING:
+    from dagster_airbyte_proto.checkpoints.kept_values import Asset
     from dagster_airbyte_proto.checkpoints.store import StateChange
     from dagster_airbyte_proto.model import StreamId
 
@@ -38,6 +45,7 @@ _LIST = ("connection", "stream", "state", "version", "changed", "run")
 _SHOW = _LIST[1:]
 _KEY_HELP = "Repeat it for a key of several segments."
 _REWOUND = ("table", "snapshot", "")
+_READ_FROM_START = "The next sync of the partition reads it from the start all the same."
 
 
 @command_in(group, "list")
@@ -60,12 +68,14 @@ def list_states(call: Call) -> Answer:
 @command_in(group, "show")
 @click.argument("connection", metavar="C")
 @click.argument("stream", required=False)
-def show_states(call: Call, connection: str, stream: str | None) -> Answer:
+@states_partition
+def show_states(call: Call, connection: str, stream: str | None, partition: str | None) -> Answer:
     """Shows the current states of a connection, or of one stream."""
     target = call.known_connection_target(connection)
     store = call.store()
-    states = store.states(target.name, partition=None)
-    sizes = store.kept_sizes(target.name)
+    check_known_partition(store, target, partition, "showing the state")
+    states = store.states(target.name, partition=partition)
+    sizes = [size for size in store.kept_sizes(target.name) if partition in (None, size.asset.partition)]
     shown = StateView(target, store)
     parts = {id(stored): shown.parts(stored) for stored in states}
     chosen: StreamId | None = None
@@ -96,13 +106,13 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
         if chosen is None or stored.state.stream or row[0].partition(" [")[0] == str(chosen)
     ]
     grids = [
-        Grid(_SHOW, rows, texts=("state",)) if rows else f"{target.name} has no states",
+        Grid(_SHOW, rows, texts=("state",)) if rows else f"{part_text(target.name, partition or '')} has no states",
         *_kept_grids(kept),
     ]
     if chosen is not None and any(stored.state.stream is None for stored in states):
-        rest = f"airbyte-proto state show {target.name}"
+        rest = f"airbyte-proto state show {target.name}{partition_option(partition or '')}"
         grids.append(f"It is a part of the state that its streams share, and that {rest} shows as a whole.")
-    enriched = 0 if stream is not None else store.count_enriched_rows(target.name)
+    enriched = 0 if stream is not None or partition is not None else store.count_enriched_rows(target.name)
     if enriched:
         value["enriched_rows"] = enriched
         grids.append(f"Its enrichments keep what came of {enriched:,} rows.")
@@ -124,37 +134,47 @@ def _kept_grids(kept: "Mapping[tuple[StreamId | None, str], Mapping[str, Any]]")
 @click.argument("stream_and_value", metavar="[STREAM] VALUE", nargs=-1)
 @click.option("--namespace", help="The stream's namespace, if it has no state yet.")
 @click.option("--key", multiple=True, metavar="SEGMENT", help=f"Set a value that the connector keeps. {_KEY_HELP}")
+@states_partition
 def set_state(
-    call: Call, connection: str, stream_and_value: tuple[str, ...], namespace: str | None, key: tuple[str, ...]
+    call: Call,
+    connection: str,
+    stream_and_value: tuple[str, ...],
+    namespace: str | None,
+    key: tuple[str, ...],
+    partition: str | None,
 ) -> Answer:
     """Sets the state of a stream, or of the whole connection, or a value that its connector keeps.
 
-    VALUE is JSON, or @FILE for a file with JSON.
+    VALUE is JSON, or @FILE for a file with JSON. A sync of a partition reads it from the start, whatever its state is.
     """
     if len(stream_and_value) not in (1, 2):
         raise click.UsageError("give a VALUE, or a STREAM and its VALUE")
     *streams, written = stream_and_value
     if key and not streams:
         raise click.UsageError("with --key, give a STREAM and the VALUE: kept values belong to a stream")
+    from dagster_airbyte_proto.checkpoints.kept_values import Asset
     from dagster_airbyte_proto.protocols.raw_json import exact_value
 
     text = json_text(written, "kept value" if key else "new state")
     target = call.connection_target(connection)
     store = call.store()
-    stream = stream_to_set(store, target, streams[0], namespace) if streams else None
+    check_partition = check_known_partition if key else check_partition_to_change
+    check_partition(store, target, partition, "setting the state")
+    stream = stream_to_set(store, target, streams[0], namespace, partition) if streams else None
     if stream is not None and key:
-        return state_change_answer(target, store, [_set_kept_value(call, target, stream, key, text.encode())])
-    return state_change_answer(target, store, [put_state(call, target, stream, exact_value(text.encode()))])
+        asset = Asset(target.name, stream, partition or "")
+        return state_change_answer(target, store, [_set_kept_value(call, target, asset, key, text.encode())])
+    change = put_state(call, target, stream, exact_value(text.encode()), partition)
+    answer = state_change_answer(target, store, [change])
+    lines = other_partitions_line(store, target) if partition is None else [_READ_FROM_START]
+    return answer._replace(parts=(*answer.parts, *lines))
 
 
-def _set_kept_value(
-    call: Call, target: Target, stream: "StreamId", key: tuple[str, ...], value: bytes
-) -> "StateChange":
-    from dagster_airbyte_proto.checkpoints.kept_values import Asset
+def _set_kept_value(call: Call, target: Target, asset: "Asset", key: tuple[str, ...], value: bytes) -> "StateChange":
     from dagster_airbyte_proto.sync.state_server.values_by_hand import ValuesByHand
 
-    store, asset = call.store(), Asset(target.name, stream)
-    with hand_lease(call, store, target.name) as lease:
+    store = call.store()
+    with hand_lease(call, store, target.name, asset.partition) as lease:
         values = ValuesByHand(store, lease, asset, who=user_name())
         return values.set(key, value, of_component=_may_be_component(target))
 
@@ -166,16 +186,19 @@ def _may_be_component(target: Target) -> bool:
     return not ends or any(each.protocol == "rapidbyte" for each in ends)
 
 
-def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any) -> "StateChange":
-    """Sets the state of a stream, or of the whole connection, as a manual change."""
+def put_state(
+    call: Call, target: Target, stream: "StreamId | None", value: Any, partition: str | None = None
+) -> "StateChange":
+    """Sets the state of a stream, or of the whole connection, as a manual change: in a partition, or without one."""
     store = call.store()
     codec = states_of(target, store)
     new = codec.from_value(stream, value)
-    with hand_lease(call, store, target.name) as lease:
+    with hand_lease(call, store, target.name, partition) as lease:
         if target.connection is not None:
             is_push = target.connection.push is not None
             store.note_protocol(lease, PUSH if is_push else target.connection.connector.protocol)
-        shared = next((each.state for each in store.states(target.name) if each.state.stream is None), None)
+        states = [each.state for each in store.states(target.name, partition=lease.partition)]
+        shared = next((state for state in states if state.stream is None), None)
         if stream is None or shared is None:
             return store.change_state(lease, new.stream, new, who=user_name())
         # This stream's part of a state that all streams share: the parts of the others stay.
@@ -189,41 +212,52 @@ def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any)
 @click.option(
     "--key", multiple=True, metavar="SEGMENT", help=f"Delete only the kept values under this key. {_KEY_HELP}"
 )
-def reset_state(call: Call, connection: str, stream: str | None, key: tuple[str, ...]) -> Answer:
+@states_partition
+def reset_state(call: Call, connection: str, stream: str | None, key: tuple[str, ...], partition: str | None) -> Answer:
     """Deletes the state of a stream, or of all, with the values that connectors keep: the next sync reads from the
     start, the next push sends all rows.
 
-    With --key it deletes kept values alone, and nothing is read or sent again.
+    With --key it deletes kept values alone, and nothing is read or sent again. With --partition it deletes what is of
+    that partition; without, states of partitions stay.
     """
     from dagster_airbyte_proto.checkpoints.kept_values import Asset
     from dagster_airbyte_proto.sync.maintenance.reset import reset_state, streams_to_reset
+    from dagster_airbyte_proto.sync.maintenance.stored_partitions import check_states_without_partition
     from dagster_airbyte_proto.sync.state_server.values_by_hand import ValuesByHand
 
     if key and stream is None:
         raise click.UsageError("with --key, give a STREAM: kept values belong to a stream")
     target = call.known_connection_target(connection)
     store = call.store()
-    known = [] if stream is None else streams_to_reset(store, target.name)
+    check_partition = check_known_partition if key else check_partition_to_change
+    check_partition(store, target, partition, "resetting the state")
+    known = [] if stream is None else streams_to_reset(store, target.name, partition or "")
+    if stream is not None and partition is None and not known:
+        check_states_without_partition(store, target.name, "Name one: --partition KEY.")
     if stream is not None and key:
-        asset = Asset(target.name, known_stream(stream, known))
-        with hand_lease(call, store, target.name) as lease:
+        asset = Asset(target.name, known_stream(stream, known), partition or "")
+        with hand_lease(call, store, target.name, partition) as lease:
             dropped = ValuesByHand(store, lease, asset, who=user_name()).drop(key)
             return state_change_answer(target, store, [dropped])
     # If all streams share one state, any name passes: `reset_state` explains why one stream cannot be reset.
     chosen = None if stream is None else stream_of(stream) if None in known else known_stream(stream, known)
-    with hand_lease(call, store, target.name) as lease:
+    with hand_lease(call, store, target.name, partition) as lease:
         change = reset_state(store, lease, chosen, who=user_name())
-    return state_change_answer(target, store, [change])
+    answer = state_change_answer(target, store, [change])
+    lines = other_partitions_line(store, target) if partition is None else []
+    return answer._replace(parts=(*answer.parts, *lines))
 
 
 @command_in(group, "history")
 @click.argument("connection", metavar="C")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="How many, newest first.")
-def history(call: Call, connection: str, limit: int) -> Answer:
+@states_partition
+def history(call: Call, connection: str, limit: int, partition: str | None) -> Answer:
     """Lists each change of a connection's states: who, when, why, in which run."""
     target = call.known_connection_target(connection)
     store = call.store()
-    changes = store.history(target.name, limit=limit)
+    check_known_partition(store, target, partition, "listing the history")
+    changes = store.history(target.name, limit=limit, partition=partition)
     shown = StateView(target, store)
     rows = [shown.change_row(change) for change in changes]
     value = {"connection": target.name, "history": [shown.change_value(change) for change in changes]}
@@ -234,16 +268,22 @@ def history(call: Call, connection: str, limit: int) -> Answer:
 @click.argument("connection", metavar="C")
 @click.option("--to", "version", required=True, type=click.IntRange(min=0), help="A version of the history.")
 @click.option("--tables", "with_tables", is_flag=True, help="Roll back the rows of the tables too.")
-def rollback(call: Call, connection: str, version: int, *, with_tables: bool) -> Answer:
-    """Rolls all states of a connection back to a version."""
+@states_partition
+def rollback(call: Call, connection: str, version: int, partition: str | None, *, with_tables: bool) -> Answer:
+    """Rolls all states of a connection, or those of one partition, back to a version."""
+    if with_tables and partition is not None:
+        raise click.UsageError(
+            "--tables takes whole tables back, and no --partition: sync the partition again, which replaces its rows"
+        )
     target = call.known_connection_target(connection)
     if with_tables:
         return _roll_back_with_tables(call, target, version)
     store = call.store()
-    with hand_lease(call, store, target.name) as lease:
+    check_partition_to_change(store, target, partition, "rolling back the state")
+    with hand_lease(call, store, target.name, partition) as lease:
         changes = store.rollback(lease, version, who=user_name())
     answer = state_change_answer(target, store, changes)
-    return answer if changes else answer._replace(parts=(_nothing_changed(target, version),))
+    return answer if changes else answer._replace(parts=(_nothing_changed(target, version, partition),))
 
 
 def _roll_back_with_tables(call: Call, target: Target, version: int) -> Answer:
@@ -264,5 +304,5 @@ def _roll_back_with_tables(call: Call, target: Target, version: int) -> Answer:
     return Answer({**answer.value, "tables": tables}, (*answer.parts, *([Grid(_REWOUND, rows)] if rows else [])))
 
 
-def _nothing_changed(target: Target, version: int) -> str:
-    return f"nothing to take back: {target.name} is as it was at version {version}"
+def _nothing_changed(target: Target, version: int, partition: str | None = None) -> str:
+    return f"nothing to take back: {part_text(target.name, partition or '')} is as it was at version {version}"

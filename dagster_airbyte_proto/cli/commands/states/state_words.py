@@ -21,12 +21,41 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def hand_lease(call: Call, store: "StateStore", name: str) -> "Iterator[Lease]":
+def hand_lease(call: Call, store: "StateStore", name: str, partition: str | None = None) -> "Iterator[Lease]":
+    """Leases the connection, or one partition of it, for a change by hand."""
+    from dagster_airbyte_proto.checkpoints.slot import slot_by_hand
     from dagster_airbyte_proto.sync.lease import acquire_lease
 
     run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-hand-{uuid4().hex[:5]}"
-    with acquire_lease(store, name, run_id, call.settings().lease_seconds) as keeper:
+    slot = slot_by_hand(partition or "")
+    with acquire_lease(store, name, run_id, call.settings().lease_seconds, slot=slot) as keeper:
         yield keeper.lease
+
+
+def check_known_partition(store: "StateStore", target: Target, partition: str | None, doing: str) -> None:
+    """Raises ConfigError if a partition is named of which nothing is stored."""
+    from dagster_airbyte_proto.sync.maintenance.stored_partitions import check_partition
+
+    if partition is not None:
+        check_partition(store, target.name, partition, doing)
+
+
+def check_partition_to_change(store: "StateStore", target: Target, partition: str | None, doing: str) -> None:
+    """Raises ConfigError if a partition is named whose states nobody can change by hand."""
+    from dagster_airbyte_proto.sync.maintenance.stored_partitions import check_has_partitioned_states
+
+    if partition is not None:
+        check_has_partitioned_states(store, target.name, doing)
+        check_known_partition(store, target, partition, doing)
+
+
+def other_partitions_line(store: "StateStore", target: Target) -> list[str]:
+    """A line that says which states a change without a partition has left alone; none if there are no such states."""
+    from dagster_airbyte_proto.sync.maintenance.stored_partitions import named_partitions, partitions_with_state
+
+    keys = partitions_with_state(store, target.name)
+    text = f"The states of partitions stay: {named_partitions(keys)}. --partition KEY changes those of one."
+    return [text] if keys else []
 
 
 def stream_of(name: str, namespace: str | None = None) -> "StreamId":
@@ -55,13 +84,15 @@ def known_stream(name: str, known: "Sequence[StreamId | None]", *, is_shared: bo
     raise ConfigError("looking up a stream's state", problem, remedy=f"There are states of: {named or 'none'}")
 
 
-def stream_to_set(store: "StateStore", target: Target, name: str, namespace: str | None) -> "StreamId":
+def stream_to_set(
+    store: "StateStore", target: Target, name: str, namespace: str | None, partition: str | None
+) -> "StreamId":
     """The stream to set: one that had a state before is found by its full name; a new one needs `namespace`."""
     from dagster_airbyte_proto.connection.stream_names import full_name
 
     if namespace is None:
         known = {change.stream for change in store.history(target.name, limit=10_000)}
-        for stored in store.states(target.name):
+        for stored in store.states(target.name, partition=partition or ""):
             if stored.state.stream is None:
                 known |= states_of(target, store).streams_sharing_position(stored.state, (), ()) or set()
         if any(stream is not None and name in (full_name(stream), str(stream)) for stream in known):
