@@ -8,13 +8,15 @@
    read some of the streams each (`parallel`).
 4. Report: write the report to the state store, release the lease.
 
-An error of step 1 or 2 is raised. From step 3 on it is in the report, because some loads may be committed.
+An error of step 1 or 2 is raised, and so is one that keeps the connector from starting. From then on it is in the
+report, because some loads may be committed. The state store gets a report of each run that has a number.
 """
 
 import shlex
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -23,7 +25,7 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.connection import PARTITIONS_AT_ONCE
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.loads.push import PushPosition
 from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.points import reach
@@ -35,6 +37,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact, tables_due
+from dagster_airbyte_proto.sync.plan.stream_groups import last_report
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
@@ -49,6 +52,7 @@ from dagster_airbyte_proto.sync.report import (
     Seconds,
     SyncReport,
     SyncStatus,
+    failed_report,
     overall_status,
     sum_of_lines,
 )
@@ -167,9 +171,13 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     open_tables_early(context)
     recovered_loads += recover_loads(context)
     plan = plan_sync(context)
-    recovered_loads += recover_resends(context, plan)
-    resent = resend_rejections(context, plan)
-    readings = read_streams(context, plan)
+    try:
+        recovered_loads += recover_resends(context, plan)
+        resent = resend_rejections(context, plan)
+        readings = read_streams(context, plan)
+    except ProtoError as error:
+        _end_failed_run(context, error)
+        raise
     latest = {stream: schema for each in readings for stream, schema in each.prepared.schema_updates.latest.items()}
     schemas = {**plan.stored_schemas, **latest}
     if schemas != plan.stored_schemas:
@@ -184,6 +192,19 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     runs = runs_in_order(plan, [each.prepared for each in readings]).values()
     due = tables_due(runs, context.engine.settings.compact_after) if not context.destination else ()
     return FinishedSync(report, tuple(due))
+
+
+def _end_failed_run(context: SyncContext, error: ProtoError) -> None:
+    """Notes in the store why a run ended whose connector never ran: it would look like one that died."""
+    failed = failed_report(context.connection, context.lease.run_id, error, str(context.log.path))
+    report = msgspec.structs.replace(
+        failed,
+        error=context.source.mask.text(failed.error or ""),
+        partition=context.request.partition,
+        shared_state=bool(last_report(context.store, context.connection).get("shared_state")),
+    )
+    with suppress(ProtoError):  # The store may be what failed, and the first error is the one to be raised.
+        end_run(context.engine, context.lease, report, context.log)
 
 
 def _report(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.cli.commands.status import sparkline
+from dagster_airbyte_proto.testing import fake_source
 from tests.cli.conftest import USERS, Place
 
 TWO = {"streams": {"users": {"records": 25}, "orders": {"records": 4}}, "state_every": 2}
@@ -62,6 +63,20 @@ def test_failing_streams_are_named_with_their_error_and_the_oldest_one(place: Pl
     assert "the API says no" in json.dumps([found["failing"], found["error"]])
     shown = place.run("status").out
     assert "the API says no" in shown
+
+
+def test_a_sync_whose_connector_cannot_start_is_shown_with_its_error(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_REGION", "eu")
+    launch = {"kind": "local", "command": fake_source.command()}
+    file = place.connect(TWO, connector={"protocol": "airbyte", "launch": launch, "env_vars": ["SHOP_REGION"]})
+    place.json("sync", file)
+    monkeypatch.delenv("SHOP_REGION")
+    place.json("sync", file, code=2)
+    found = status_of(place)
+    assert (found["status"], found["rows_by_run"]) == ("failed", [29, 0])
+    assert "SHOP_REGION" in found["error"]
 
 
 def test_of_many_failing_streams_only_some_are_shown(place: Place) -> None:

@@ -92,10 +92,10 @@ def _run_push(
         remove_dead_batches(connection)
         destination, refused = _checked_destination(engine, connection, log, streams)
         version_before = None if request.only_plans else states_version(engine.store, connection.name)
+        enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
         sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, request.partition_key or "")
         meter = telemetry.delivery_meter
         delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id, meter=meter)
-        enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
         interrupts = JobInterrupts(engine, options.cancel)
         options.progress_listener.run_started(run_id, {})
         context = PushContext(engine, delivery, request, committer, log, interrupts, enrichers)
