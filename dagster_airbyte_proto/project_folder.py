@@ -52,4 +52,4 @@ def home_folder(named: Path | str | None = None) -> Path:
     """The `named` folder, else the environment's `AIRBYTE_PROTO_HOME`, else the one of the project in whose folder, or
     below it, the process runs."""
     chosen = named or os.environ.get(HOME_VARIABLE)
-    return Path(chosen) if chosen else project_folder(working_folder()) / HOME
+    return expanded(chosen) if chosen else project_folder(working_folder()) / HOME

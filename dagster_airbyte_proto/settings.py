@@ -127,7 +127,7 @@ class CatalogSettings(StrictModel):
     def _from_the_file(cls, warehouse: str, info: ValidationInfo) -> str:
         if not warehouse or _URL.match(warehouse) or not info.context:
             return warehouse
-        return str((info.context["folder"] / warehouse).absolute())
+        return str((info.context["folder"] / expanded(warehouse)).absolute())
 
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:

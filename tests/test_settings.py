@@ -131,6 +131,11 @@ def test_a_store_at_a_path_that_was_read_letter_by_letter_is_not_passed_over(tmp
     assert "%25" in refused.value.remedy
 
 
+def test_a_warehouse_may_be_in_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert load(tmp_path, "catalog: {warehouse: ~/lake}").catalog.warehouse == "/home/ada/lake"
+
+
 @pytest.mark.parametrize("warehouse", ["s3a://bucket/rows", "/data/rows"])
 def test_a_warehouse_that_is_whole_is_left_as_it_is(tmp_path: Path, warehouse: str) -> None:
     assert load(tmp_path, f"catalog: {{warehouse: {warehouse!r}}}").catalog.warehouse == warehouse

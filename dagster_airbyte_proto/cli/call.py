@@ -19,7 +19,14 @@ from dagster_airbyte_proto.cli.connection_names import complete_connections, con
 from dagster_airbyte_proto.cli.help_pages import write_example, write_options
 from dagster_airbyte_proto.cli.output import Answer
 from dagster_airbyte_proto.errors import ConfigError, InternalError
-from dagster_airbyte_proto.project_folder import HOME, HOME_VARIABLE, SETTINGS, project_folder, working_folder
+from dagster_airbyte_proto.project_folder import (
+    HOME,
+    HOME_VARIABLE,
+    SETTINGS,
+    expanded,
+    project_folder,
+    working_folder,
+)
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
@@ -205,7 +212,7 @@ def _set(context: click.Context, parameter: click.Parameter, value: Any) -> None
 
 
 def _set_path(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    _set(context, parameter, Path(value) if value else None)
+    _set(context, parameter, expanded(value) if value else None)
 
 
 def _set_home(context: click.Context, parameter: click.Parameter, value: str | None) -> None:

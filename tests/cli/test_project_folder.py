@@ -46,6 +46,14 @@ def test_dagster_and_calls_from_python_find_the_same_home(place: Place, monkeypa
     assert home_folder("") == Path("/elsewhere")
 
 
+def test_a_home_folder_may_be_below_that_of_the_user(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(place.folder / "ada"))
+    place.json("--home", "~/syncs", "state", "list")
+    assert (place.folder / "ada" / "syncs" / "state.db").is_file()
+    monkeypatch.setenv("AIRBYTE_PROTO_HOME", "~/syncs")
+    assert home_folder() == place.folder / "ada" / "syncs"
+
+
 def test_folders_that_cannot_be_looked_into_are_no_projects() -> None:
     beyond = Path("/") / ("x" * 300)  # too long for a name, which is refused as a lack of rights is, also for root
     assert project_folder(beyond) == beyond
