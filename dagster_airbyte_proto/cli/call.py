@@ -115,6 +115,14 @@ class Call:
         connection = self.open(named)
         return Target(connection.name, connection)
 
+    def new_connection_target(self, named: str) -> Target:
+        """Resolves like `connection_target`, but a bare name must be in the state store, or that of a connection file:
+        a typo would be a connection of its own from then on."""
+        target = self.connection_target(named)
+        if target.connection is None and target.name not in self._known_connections():
+            return Target(named, self.open(named))
+        return target
+
     def known_connection_target(self, named: str) -> Target:
         """Resolves like `connection_target`, but a bare name must be in the state store: otherwise it may be a typo."""
         target = self.connection_target(named)

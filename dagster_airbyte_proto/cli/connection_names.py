@@ -36,21 +36,29 @@ def connection_file(named: str) -> Path:
     """
     if not re.fullmatch("[a-z0-9_]+", named) or Path(named).is_file():
         return Path(named)
-    here = working_folder()
-    for place in dict.fromkeys((here, project_folder(here))):
-        # Seen from here where it can be, as the user would write it.
-        files = [Path(shown) for shown in _files("" if place == here else f"{place}/")]
-        found = [file for file in files if _is_of(named, file)]
-        if len(found) > 1:
-            text = f"{', '.join(map(str, found))} have that name"
-            raise ConfigError(f"looking up connection {named}", text, remedy="Name one of these files.")
-        if found:
-            return found[0]
+    if (found := file_of_connection(named)) is not None:
+        return found
     raise ConfigError(
         f"looking up connection {named}",
         "there is no such file, and no connection file here, or one folder below, has that name",
         remedy="Name its file. `airbyte-proto init` writes one.",
     )
+
+
+def file_of_connection(name: str) -> Path | None:
+    """The file of the connection with this name, found as by `connection_file`; None if there is none. Raises
+    ConfigError if there are several."""
+    here = working_folder()
+    for place in dict.fromkeys((here, project_folder(here))):
+        # Seen from here where it can be, as the user would write it.
+        files = [Path(shown) for shown in _files("" if place == here else f"{place}/")]
+        found = [file for file in files if _is_of(name, file)]
+        if len(found) > 1:
+            text = f"{', '.join(map(str, found))} have that name"
+            raise ConfigError(f"looking up connection {name}", text, remedy="Name one of these files.")
+        if found:
+            return found[0]
+    return None
 
 
 def _is_of(name: str, file: Path) -> bool:

@@ -127,6 +127,35 @@ def test_a_state_is_shown_with_all_its_digits_and_can_be_set_again(synced: Place
         assert (after.state.message, after.version > before.version) == (before.state.message, True)
 
 
+def test_a_connection_that_never_synced_gets_a_state_by_its_name(place: Place) -> None:
+    place.connect(USERS)
+    place.json("state", "set", "shop", "users", '{"next": 10}')
+    assert place.json("sync", "shop")["streams"]["users"]["emitted"] == 15
+
+
+def test_a_state_is_set_of_no_connection_that_nobody_knows(place: Place) -> None:
+    place.connect(USERS)
+    refused = place.json("state", "set", "shpo", "users", '{"next": 10}', code=2)["error"]
+    assert "no connection file here, or one folder below, has that name" in refused["message"]
+    assert not (place.folder / ".airbyte-proto").exists()
+
+
+def test_secrets_in_states_are_masked_for_a_name_too(synced: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = synced.folder / "shop.yaml"
+    written = json.loads(file.read_text())
+    written["config"]["password"] = "${env:SHOP_PASSWORD}"
+    file.write_text(json.dumps(written))
+    monkeypatch.setenv("SHOP_PASSWORD", "open sesame")
+    synced.json("state", "set", "shop", "users", '{"next": 10, "token": "open sesame"}')
+    commands = [("show", "shop"), ("show", "shop.yaml"), ("history", "shop"), ("list",)]
+    for words in commands:
+        shown = synced.run("state", *words).out + synced.run("state", *words, "--json").out
+        assert "***" in shown and "sesame" not in shown, words
+    file.write_text("connector: {")
+    for words in (("show", "shop"), ("history", "shop"), ("list",)):
+        assert synced.run("state", *words).code == 0, words
+
+
 def test_a_value_alone_is_the_state_of_the_whole(place: Place) -> None:
     file = place.connect({**USERS, "state": "global"})
     place.json("sync", file)
@@ -242,7 +271,7 @@ def test_a_store_of_secrets_that_is_down_keeps_no_command_from_working_that_need
     [load] = synced.json("loads", "list", "shop.yaml")["loads"][:1]
     shown = synced.run("state", "show", "shop.yaml")
     assert (shown.code, "25" in shown.out) == (0, True), shown.err
-    assert shown.err.count("warning: secrets in states are not masked: reading secret/data/shop of Vault") == 1
+    assert shown.err.count("warning: secrets in states of shop are not masked: reading secret/data/shop of Vault") == 1
     assert '"next"' not in shown.out, "a secret that can be filled is masked all the same"
     for words in (
         ["status", "shop.yaml"],

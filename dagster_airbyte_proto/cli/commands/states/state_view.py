@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_airbyte_proto.cli.call import Target
+from dagster_airbyte_proto.cli.connection_names import file_of_connection
 from dagster_airbyte_proto.cli.output import Answer, Grid, plain, short, time_text
 from dagster_airbyte_proto.errors import ConfigError
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
     from dagster_airbyte_proto.checkpoints.kept_values import KeptSize
     from dagster_airbyte_proto.checkpoints.store import StateChange, StateStore, StoredState
+    from dagster_airbyte_proto.connection import Connection
     from dagster_airbyte_proto.masking import Mask
     from dagster_airbyte_proto.model import State, StreamId
     from dagster_airbyte_proto.protocols.state_codec import StateCodec
@@ -141,22 +143,34 @@ def state_change_answer(target: Target, store: "DeliveryStore", changes: "Sequen
 
 
 def _mask(target: Target) -> "Mask":
-    """A mask for the secrets in the config. A secret that is missing has no value to hide.
+    """A mask for the secrets in the config. A secret that is missing has no value to hide, and neither has a connection
+    whose file is not here.
 
     A store of secrets that is down may have one, and the state is what somebody wants to see just then: it is shown,
-    with a warning.
+    with a warning. So it is where the file cannot be read.
     """
     from dagster_airbyte_proto.masking import Mask
 
-    if target.connection is None:
-        return Mask(())
+    warning = f"warning: secrets in states of {target.name} are not masked"
     try:
-        known = target.connection.known_secrets(os.environ)
-    except ConfigError:
+        connection = target.connection or _connection_named(target.name)
+        if connection is None:
+            return Mask(())
+        known = connection.known_secrets(os.environ)
+    except ConfigError as error:
+        click.echo(f"{warning}: {plain(str(error))}", err=True)
         return Mask(())
-    for error in known.down:
-        click.echo(f"warning: secrets in states are not masked: {plain(error)}", err=True)
+    for down in known.down:
+        click.echo(f"{warning}: {plain(down)}", err=True)
     return Mask(known.values)
+
+
+def _connection_named(name: str) -> "Connection | None":
+    """The connection of a name, if its file is found."""
+    from dagster_airbyte_proto.connection import Connection
+
+    file = file_of_connection(name)
+    return None if file is None else Connection.from_file(file)
 
 
 def stream_text(stream: "StreamId | None", partition: str) -> str:
