@@ -33,7 +33,7 @@ def test_help_is_help_whatever_else_is_asked_for(place: Place, words: list[str])
 @pytest.mark.parametrize(
     ("words", "slow"),
     [
-        ("--help", "pyspark, pyarrow, dagster, numpy"),
+        ("--help", "pyspark, pyarrow, dagster, numpy, sqlalchemy, pydantic, dagster_airbyte_proto.protocols.lookup"),
         ("state list", "pyspark, pyarrow, dagster, numpy"),
         ("sync shop.yaml", "pyspark, pandas, dagster, duckdb, datafusion, wasmtime, docker"),
     ],

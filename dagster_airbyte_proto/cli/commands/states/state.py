@@ -34,7 +34,6 @@ from dagster_airbyte_proto.cli.commands.states.state_words import (
 )
 from dagster_airbyte_proto.cli.output import Answer, Grid, short
 from dagster_airbyte_proto.cli.program import state as group
-from dagster_airbyte_proto.protocols.lookup import PUSH
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.kept_values import Asset
@@ -190,6 +189,8 @@ def put_state(
     call: Call, target: Target, stream: "StreamId | None", value: Any, partition: str | None = None
 ) -> "StateChange":
     """Sets the state of a stream, or of the whole connection, as a manual change: in a partition, or without one."""
+    from dagster_airbyte_proto.protocols.lookup import PUSH
+
     store = call.store()
     codec = states_of(target, store)
     new = codec.from_value(stream, value)
