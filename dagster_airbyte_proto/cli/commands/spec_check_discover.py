@@ -64,9 +64,10 @@ def spec(call: Call, connection_file: str) -> Answer:
         with open_connector(call, connection_file) as (_, source):
             found = source.spec(fresh=True)
     rows = list(_fields(found.config_schema, ""))
+    grid = Grid(_SPEC, rows, texts=("field", "type", "default", "description"))
     return Answer(
         {"connection": call.connection, "spec": found.message},
-        (Grid(_SPEC, rows, texts=("field", "type", "default", "description")), *_granted(found.message)),
+        (grid if rows else f"{call.connection}: the connector declares no fields", *_granted(found.message)),
     )
 
 
@@ -252,7 +253,8 @@ def discover(call: Call, connection_file: str, save: bool, partition: str | None
         **saved,
     }
     grid = Grid(_STREAMS, rows, texts=("read modes", "primary key", "columns"))
-    return Answer(value, (grid, *_saved_lines(saved)), 2 if saved.get("stream_errors") else 0)
+    listed = grid if rows else f"{call.connection}: the connector offers no stream"
+    return Answer(value, (listed, *_saved_lines(saved)), 2 if saved.get("stream_errors") else 0)
 
 
 def _discover_destination(call: Call, connection_file: str) -> Answer:

@@ -131,7 +131,8 @@ def changes(call: Call, names: tuple[str, ...], limit: int) -> Answer:
         )
         for each in found
     ]
-    return Answer({"changes": value}, (Grid(_CHANGES, rows, texts=("change",)),))
+    grid = Grid(_CHANGES, rows, texts=("change",))
+    return Answer({"changes": value}, (grid if rows else "no column, key or cursor has changed",))
 
 
 @command_in(group, "compact")

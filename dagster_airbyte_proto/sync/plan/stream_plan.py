@@ -46,6 +46,7 @@ from dagster_airbyte_proto.schema.names import (
 )
 from dagster_airbyte_proto.sync.plan.relayed_stream import relayed_stream
 
+_MOST_NAMED = 20
 _NEEDS_KEY = DEDUPLICATING | {WriteMode.SOFT_DELETE}
 _TABLE_MODES = {WriteMode.SOFT_DELETE: WriteMode.APPEND_DEDUP}
 _REPLACING_MODES = {WriteMode.APPEND: WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP: WriteMode.OVERWRITE_DEDUP}
@@ -144,11 +145,8 @@ def planned_streams(
     if request.only is not None:
         chosen = {stream: chosen[stream] for stream in _requested_streams(request.only, chosen)}
     if not chosen:
-        raise ConfigError(
-            _doing(connection),
-            "no stream is chosen",
-            remedy=_offered_text(offered, len(offered)),
-        )
+        found = "no stream is chosen" if offered else "the connector offers no stream"
+        raise ConfigError(_doing(connection), found, remedy=_offered_text(offered))
     planned = (_planned_stream(connection, offered[stream], options, request) for stream, options in chosen.items())
     return tuple(
         msgspec.structs.replace(each, table=tables[each.id], preferred_table=preferred[each.id]) for each in planned
@@ -250,7 +248,7 @@ def _streams_meant(name: str, offered: Collection[StreamId], where: str) -> Sequ
     raise ConfigError(
         f"choosing streams ({where})",
         f"there is no stream {name!r}",
-        remedy=f"Did you mean {' or '.join(map(repr, near))}?" if near else _offered_text(offered, 20),
+        remedy=f"Did you mean {' or '.join(map(repr, near))}?" if near else _offered_text(offered),
     )
 
 
@@ -262,12 +260,8 @@ def _planned_stream(
     write = _write_mode(stream, options, read)
     key = options.primary_key or stream.primary_key
     if write in _NEEDS_KEY and not key:
-        raise _plan_error(
-            connection,
-            stream,
-            f"write: {write} needs a primary key, and the source names none",
-            "Add primary_key: [...]",
-        )
+        found = f"write: {write} needs a primary key, and the source names none"
+        raise _plan_error(connection, stream, found, "Add primary_key: [...]")
     in_table = _TABLE_MODES.get(write, write)
     planned = PlannedStream(
         stream=stream,
@@ -392,8 +386,12 @@ def _ambiguous_name(name: str, meant: Sequence[StreamId], where: str) -> ConfigE
     )
 
 
-def _offered_text(offered: Collection[StreamId], limit: int) -> str:
-    return f"The connector offers: {', '.join(sorted(map(str, offered))[:limit]) or 'none'}"
+def _offered_text(offered: Collection[StreamId]) -> str:
+    if not offered:
+        return "Does its config name what is to be read, and may its user see that?"
+    names = sorted(map(str, offered))
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return f"The connector offers: {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _doing(connection: Connection) -> str:

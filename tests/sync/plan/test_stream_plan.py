@@ -52,6 +52,14 @@ def test_tables_are_called_in_snake_case_on_request_but_for_names_of_the_user() 
     ]
 
 
+def test_a_catalog_without_streams_and_one_of_very_many_are_told_as_they_are() -> None:
+    with pytest.raises(ConfigError, match="the connector offers no stream"):
+        planned_streams(connection(), Catalog(()), SyncRequest())
+    many = Catalog(tuple(Stream(StreamId.of(f"s{number:03}"), {}) for number in range(500)))
+    with pytest.raises(ConfigError, match=r"s019 and 480 more$"):
+        planned_streams(connection(streams=["users"]), many, SyncRequest())
+
+
 def test_only_what_is_named_is_synced_unless_a_star_speaks_for_the_others() -> None:
     assert set(modes(["events"])) == {"events"}
     assert modes({"users": {"read": "full_refresh"}, "*": {"write": "append"}}) == {

@@ -21,7 +21,10 @@ _LIST = ("container", "connection", "for", "image", "state", "since", "is", "own
 def list_containers(call: Call) -> Answer:
     """Lists the containers of connectors on the Docker daemon, also those that other machines started."""
     found = _owned_containers(call)
-    return Answer({"containers": [_value(each, owned) for each, owned in found]}, (_grid(found),))
+    return Answer(
+        {"containers": [_value(each, owned) for each, owned in found]},
+        (_grid(found) if found else "no connector is in a container",),
+    )
 
 
 @command_in(containers, "reap")

@@ -9,6 +9,7 @@ from dagster_airbyte_proto.cli.commands.states.state_words import hand_lease
 from dagster_airbyte_proto.cli.output import Answer, Grid
 from dagster_airbyte_proto.cli.program import config as group
 
+_NO_CONFIG = "the connector wrote no config back"
 _HISTORY = ("version", "of", "changed", "who", "run", "keys")
 
 
@@ -30,7 +31,9 @@ def config_history(call: Call, connection: str) -> Answer:
         for change in call.store().config_changes(target.name)
     ]
     rows = [(*(str(value) for value in list(change.values())[:-1]), _keys_text(change["keys"])) for change in changes]
-    return Answer({"connection": target.name, "history": changes}, (Grid(_HISTORY, rows, texts=("keys",)),))
+    grid = Grid(_HISTORY, rows, texts=("keys",))
+    value = {"connection": target.name, "history": changes}
+    return Answer(value, (grid if rows else f"{target.name}: {_NO_CONFIG}",))
 
 
 def _keys_text(keys: Any) -> str:
@@ -45,5 +48,5 @@ def reset_config(call: Call, connection: str) -> Answer:
     store = call.store()
     with hand_lease(call, store, target.name) as lease:
         was_there = store.drop_config(lease, who=user_name())
-    done = "dropped the config that the connector wrote back" if was_there else "the connector wrote no config back"
+    done = "dropped the config that the connector wrote back" if was_there else _NO_CONFIG
     return Answer({"connection": target.name, "dropped": was_there}, (f"{target.name}: {done}",))

@@ -61,7 +61,8 @@ def list_states(call: Call) -> Answer:
             for name, states in by_name.items()
         ]
     }
-    return Answer(value, (Grid(_LIST, sorted(rows), texts=("state",)),))
+    grid = Grid(_LIST, sorted(rows), texts=("state",))
+    return Answer(value, (grid if rows else "no connection has synced into this state store yet",))
 
 
 @command_in(group, "show")
@@ -262,7 +263,8 @@ def history(call: Call, connection: str, limit: int, partition: str | None) -> A
     shown = StateView(target, store)
     rows = [shown.change_row(change) for change in changes]
     value = {"connection": target.name, "history": [shown.change_value(change) for change in changes]}
-    return Answer(value, (Grid(HISTORY_COLUMNS, rows, texts=HISTORY_TEXTS),))
+    grid = Grid(HISTORY_COLUMNS, rows, texts=HISTORY_TEXTS)
+    return Answer(value, (grid if rows else f"no state of {target.name} has ever changed",))
 
 
 @command_in(group, "rollback")
