@@ -25,6 +25,7 @@ _CONNECTOR = re.compile(r'(^|[{\s"])connector"?\s*:')
 _READ_CHARACTERS = 64 << 10
 _MAX_FILES = 500
 _SQLITE = "sqlite:///"
+_CONNECTIONS = ("C", "C...", "[C]...", "NAME_OR_CONNECTION...")
 
 
 def connection_file(named: str) -> Path:
@@ -74,13 +75,15 @@ def _is_of(name: str, file: Path) -> bool:
 
 
 class ConnectionArgument(StringParamType):
-    """A connection file; with `names` also the name of a connection."""
+    """A connection file; with `names` also the name of a connection. One of the `words` may stand before it."""
 
-    def __init__(self, *, names: bool) -> None:
-        self._names = names
+    def __init__(self, *, names: bool, words: tuple[str, ...] = ()) -> None:
+        self._names, self._words = names, words
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - as click has it
-        found = list(_files(incomplete))
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        is_first = not ctx.params.get(param.name or "")
+        found = [word for word in self._words if is_first and word.startswith(incomplete)]
+        found += _files(incomplete)
         if self._names:
             found += [name for name in _stored_names(ctx.obj) if name.startswith(incomplete)]
         return [CompletionItem(each) for each in found]
@@ -89,7 +92,7 @@ class ConnectionArgument(StringParamType):
 def complete_connections(command: click.Command) -> None:
     """Makes the arguments of a command that name connections complete."""
     for parameter in command.params:
-        if isinstance(parameter, click.Argument) and parameter.metavar in ("C", "[C]...", "NAME_OR_CONNECTION..."):
+        if isinstance(parameter, click.Argument) and parameter.metavar in _CONNECTIONS:
             parameter.type = ConnectionArgument(names=not (parameter.name or "").startswith("connection_file"))
 
 

@@ -10,6 +10,7 @@ import click
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
 from dagster_airbyte_proto.cli.commands.sync import stream_names
+from dagster_airbyte_proto.cli.connection_names import ConnectionArgument
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
 from dagster_airbyte_proto.cli.listed_rows import PAGE_ROWS, ListedRows, Row
 from dagster_airbyte_proto.cli.output import Answer, Grid, Pieces, value_text
@@ -38,7 +39,13 @@ _UNKNOWN_OF_RELAY = (
 
 
 @command_in(program, "push")
-@click.argument("words", metavar="C | rejected C | unknown C", nargs=-1, required=True)
+@click.argument(
+    "words",
+    metavar="C | rejected C | unknown C",
+    nargs=-1,
+    required=True,
+    type=ConnectionArgument(names=False, words=("rejected", "unknown")),
+)
 @click.option("--streams", metavar="A,B", help="Only these streams of the connection.")
 @click.option("--plan", "only_plans", is_flag=True, help="Send nothing: show how many rows would go, with samples.")
 @click.option(

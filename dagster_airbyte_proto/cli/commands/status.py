@@ -25,8 +25,8 @@ _MAX_STREAMS = 5
 
 
 @command_in(program, "status")
-@click.argument("connection_files", nargs=-1, metavar="[C]...")
-def status(call: Call, connection_files: tuple[str, ...]) -> Answer:
+@click.argument("connections", nargs=-1, metavar="[C]...")
+def status(call: Call, connections: tuple[str, ...]) -> Answer:
     """Shows all connections at a glance: their last sync, its rows, how far they lag, and what fails.
 
     Lag is the time since the last complete sync. Connections that never synced are shown if you name their files.
@@ -34,9 +34,9 @@ def status(call: Call, connection_files: tuple[str, ...]) -> Answer:
     from dagster_airbyte_proto.diagnosis.connection_status import connection_status
 
     named, faults = [], []
-    for file in connection_files:
+    for connection in connections:
         try:
-            named.append(call.known_connection_target(file).name)
+            named.append(call.known_connection_target(connection).name)
         except ConfigError as error:
             faults.append(str(error))
     call.connection = None

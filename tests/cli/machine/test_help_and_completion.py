@@ -103,7 +103,11 @@ class TestCompletion:
         assert complete(place, "airbyte-proto state show connections/o") == ["connections/orders.yaml"]
         assert complete(place, f"airbyte-proto check {place.folder}/sh") == [f"{place.folder}/shop.yaml"]
         assert complete(place, "airbyte-proto table show sho") == ["shop.yaml", "shop"]
+        assert complete(place, "airbyte-proto status sh") == ["shop.yaml", "shop"]
         assert complete(place, "airbyte-proto sync nothing") == []
+        for words in ("sync-all shop.yaml", "push rejected", "push"):
+            assert complete(place, f"airbyte-proto {words} conn") == ["connections/orders.yaml"], words
+        assert complete(place, "airbyte-proto push rej") == ["rejected"]
         home = place.folder / ".airbyte-proto"
         assert complete(place, "airbyte-proto state show sh", AIRBYTE_PROTO_HOME=str(home)) == ["shop.yaml", "shop"]
 
