@@ -274,6 +274,7 @@ def test_a_manifest_and_a_program_are_named_from_the_folder_of_the_file(place: P
         (["tap-x", *_REGISTRY], "Name a tap by its package"),
         (["x", "--manifest", "m.yaml", "--protocol", "singer"], "a manifest is no Singer tap"),
         (["x", "--pypi", "a==1", "--command", "b"], "--pypi and --command cannot be combined"),
+        (["x", "--command", "b 'c"], "its command cannot be split into words"),
         (["x", "--pypi", "a>=1"], "'a>=1' is not pinned to one version"),
         (["x", "--manifest", "none.yaml"], "there is no such file"),
         (["--", "-"], "has no letter or digit"),

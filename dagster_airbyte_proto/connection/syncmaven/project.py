@@ -183,7 +183,11 @@ def _launch(package: Mapping[str, Any], left: list[str]) -> dict[str, Any]:
     if kind == "docker" and package.get("image"):
         return {"kind": "docker", "image": str(package["image"])}
     if kind == "npm" and package.get("dir"):
-        command = shlex.split(str(package.get("command") or "node ."))
+        try:
+            command = shlex.split(str(package.get("command") or "node ."))
+        except ValueError as error:  # A quote without its end.
+            found = f"the command of its package cannot be split into words: {error}"
+            raise ConfigError("importing a connection", found) from error
         return {"kind": "local", "command": command, "working_folder": str(package["dir"])}
     if kind == "npm" and package.get("package"):
         name = str(package["package"])

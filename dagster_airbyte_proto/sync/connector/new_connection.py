@@ -155,7 +155,10 @@ def named_connector(kind: str, text: str, file: Path, protocol: str | None = Non
     role = word and ("destination" if word in ("destination", "target") else "source")
     role = "destination" if protocol == "syncmaven" else role
     if kind == "local":
-        words = shlex.split(text)
+        try:
+            words = shlex.split(text)
+        except ValueError as error:  # A quote without its end.
+            raise ConfigError("choosing a connector", f"its command cannot be split into words: {error}") from error
         if not words:
             raise ConfigError("choosing a connector", "its command is empty")
         here = {"kind": kind, "command": words}
