@@ -197,13 +197,13 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
 def _end_failed_run(context: SyncContext, error: ProtoError) -> None:
     """Notes in the store why a run ended whose connector never ran: it would look like one that died."""
     failed = failed_report(context.connection, context.lease.run_id, error, str(context.log.path))
-    report = msgspec.structs.replace(
-        failed,
-        error=context.source.mask.text(failed.error or ""),
-        partition=context.request.partition,
-        shared_state=bool(last_report(context.store, context.connection).get("shared_state")),
-    )
     with suppress(ProtoError):  # The store may be what failed, and the first error is the one to be raised.
+        report = msgspec.structs.replace(
+            failed,
+            error=context.source.mask.text(failed.error or ""),
+            partition=context.request.partition,
+            shared_state=bool(last_report(context.store, context.connection).get("shared_state")),
+        )
         end_run(context.engine, context.lease, report, context.log)
 
 

@@ -55,6 +55,7 @@ def sync_connection(
             finished = sync_leased(engine, connection, request, sync_options)
         report = compacted_report(engine, finished, log, options.cancel)
         telemetry.ended(report)
+        log.note_end(report.status, report.error_lines())
     return report
 
 

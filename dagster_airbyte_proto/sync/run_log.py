@@ -3,13 +3,14 @@
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
 
+from dagster_airbyte_proto.errors import Cancelled
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.staging.files.staging_folder import raising_staging_error
 
@@ -94,18 +95,26 @@ class RunLog:
             text = mask.text(text)
         return text
 
-    def write(self, level: str, text: str) -> None:
+    def _shown(self, text: str) -> str:
         # Cut before it is masked, for that takes time, and after it: a secret that the first cut divides is not shown.
-        text = _cut(_printable(self._masked(text[: 2 * _MAX_LINE_CHARACTERS])))
+        return _cut(_printable(self._masked(text[: 2 * _MAX_LINE_CHARACTERS])))
+
+    def write(self, level: str, text: str) -> None:
+        text = self._shown(text)
         self._on_line(level, text)
         with self._lock:
             least = -self._bytes_for_errors if level in ("ERROR", "FATAL") else 0
             if self.write_error or self._bytes_left <= least:
                 self._skipped_lines += 1
                 return
-            line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f} {level:5} {text}\n"
-            self._bytes_left -= len(line.encode(errors="replace"))
-            self._append(line)
+            self._append_line(level, text)
+
+    def note_end(self, status: str, errors: Iterable[str] = ()) -> None:
+        """Writes how the run ended, whatever the log's limit. It is not passed on: whoever waits for the run has it."""
+        with self._lock:
+            for error in errors:
+                self._append_line("ERROR", self._shown(error))
+            self._append_line("INFO", f"the run ended: {status}")
 
     def __enter__(self) -> "RunLog":
         return self
@@ -113,11 +122,20 @@ class RunLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            # For cron, whose mail nobody reads, it is the only trace of a run that was refused.
+            is_failure = isinstance(error, Exception) and not isinstance(error, Cancelled)
+            self.note_end("failed" if is_failure else "cancelled", [str(error)] if is_failure else ())
         with self._lock:
             if self._skipped_lines:
                 self._append(f"({self._skipped_lines} more lines did not fit)\n")
             with suppress(OSError):  # On a full disk the last buffered lines are lost; the file is closed in any case.
                 self._file.close()
+
+    def _append_line(self, level: str, text: str) -> None:
+        line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f} {level:5} {text}\n"
+        self._bytes_left -= len(line.encode(errors="replace"))
+        self._append(line)
 
     def _append(self, text: str) -> None:
         try:

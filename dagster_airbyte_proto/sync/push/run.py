@@ -112,6 +112,7 @@ def _run_push(
         renewal.check()
         if not request.only_plans:
             end_run(engine, renewal.lease, report, log)
+        log.note_end(report.status)
         return report
 
 
