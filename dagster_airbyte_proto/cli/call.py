@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from dagster_airbyte_proto.cli.connection_names import complete_connections, connection_file
+from dagster_airbyte_proto.cli.connection_names import (
+    complete_connections,
+    connection_file,
+    file_of_connection,
+    is_file,
+)
 from dagster_airbyte_proto.cli.help_pages import write_example, write_options
 from dagster_airbyte_proto.cli.output import Answer
 from dagster_airbyte_proto.errors import ConfigError, InternalError
@@ -58,18 +63,20 @@ class Call:
         self._has_named_home = False
         self.connection: str | None = None
 
-    def settings(self) -> "Settings":
+    def settings(self, *, makes_home: bool = False) -> "Settings":
+        """The settings of this folder or of the project above it. Names the home where the user may expect another."""
         from dagster_airbyte_proto.settings import Settings
 
         folder = project_folder(here := working_folder())
         found = folder / SETTINGS
         settings = Settings.load(self.home or folder / HOME, self.settings_file or (found if found.is_file() else None))
-        if folder != here:
+        if makes_home and settings.make_home():  # In the wrong folder all states and tables would seem to be gone.
+            self._name_home(f"{settings.home} (new)")
+        elif folder != here and self.home is None:
             self._name_home(f"{settings.home}")
         return settings
 
     def _name_home(self, text: str) -> None:
-        """Says once which home it is, where the user may expect another."""
         if not self._has_named_home:
             self._has_named_home = True
             click.echo(f"home folder: {text}", err=True)
@@ -77,27 +84,29 @@ class Call:
     def store(self) -> "DeliveryStore":
         from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 
-        return SqlStore(self._settings_of_made_home().state_url)
+        return SqlStore(self.settings(makes_home=True).state_url)
 
     def engine(self) -> "Engine":
         from dagster_airbyte_proto.sync.engine import Engine
 
-        return Engine(self._settings_of_made_home())
+        return Engine(self.settings(makes_home=True))
 
-    def _settings_of_made_home(self) -> "Settings":
-        settings = self.settings()
-        if settings.make_home():  # In a folder that is the wrong one, all states and tables would seem to be gone.
-            self._name_home(f"{settings.home.absolute()} (new)")
-        return settings
-
-    def _known_connections(self) -> list[str]:
-        """The connections of the state store. One that is not there knows none, and is not made for a name: commands in
-        the folders below would find it as their home."""
+    def existing_store(self) -> "DeliveryStore | None":
+        """The state store; None if its file is not there. It is not made only to be looked at: from then on commands in
+        all folders below would take it for theirs."""
         from dagster_airbyte_proto.checkpoints.sqlite_files import sqlite_path
 
-        url = self.settings().state_url
-        is_missing = url.startswith("sqlite") and not Path(sqlite_path(url)).exists()
-        return [] if is_missing else list(self.store().connections())
+        settings = self.settings()
+        is_there = not settings.state_url.startswith("sqlite") or is_file(sqlite_path(settings.state_url))
+        if is_there or is_file(str(settings.home)):  # The error says that the home is a file.
+            return self.store()
+        if not settings.home.exists():
+            self._name_home(f"{settings.home} (not there)")
+        return None
+
+    def _known_connections(self) -> list[str]:
+        store = self.existing_store()
+        return [] if store is None else list(store.connections())
 
     def open(self, named: str) -> "Connection":
         """Reads a connection file, by its path or by the name of the connection."""
@@ -109,7 +118,7 @@ class Call:
 
     def connection_target(self, named: str) -> Target:
         """Resolves a connection file, or the bare name of a connection."""
-        if re.fullmatch("[a-z0-9_]+", named) and not _is_file(named):
+        if re.fullmatch("[a-z0-9_]+", named) and not is_file(named):
             self.connection = named
             return Target(named, None)
         connection = self.open(named)
@@ -129,9 +138,11 @@ class Call:
         if target.connection is None:
             known = self._known_connections()
             if target.name not in known:
+                file = file_of_connection(target.name)
+                why = f"nothing of {file} has been synced yet" if file else "there is no such file"
                 raise ConfigError(
                     f"looking up connection {target.name}",
-                    "the state store does not know it, and there is no such file",
+                    f"the state store does not know it, and {why}",
                     remedy=f"Known here: {', '.join(known) or 'none'}. Is --home right?",
                 )
         return target
@@ -229,13 +240,6 @@ def _set_home(context: click.Context, parameter: click.Parameter, value: str | N
     is_written = context.get_parameter_source("home") is not click.core.ParameterSource.ENVIRONMENT
     if is_written or context.parent is None:
         _set_path(context, parameter, value)
-
-
-def _is_file(name: str) -> bool:
-    try:
-        return Path(name).is_file()
-    except OSError:  # It is too long for a name.
-        return False
 
 
 def user_name() -> str:

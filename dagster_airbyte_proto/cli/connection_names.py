@@ -35,7 +35,7 @@ def connection_file(named: str) -> Path:
 
     Raises ConfigError for a name that no such file has, or several.
     """
-    if not re.fullmatch("[a-z0-9_]+", named) or Path(named).is_file():
+    if not re.fullmatch("[a-z0-9_]+", named) or is_file(named):
         return Path(named)
     if (found := file_of_connection(named)) is not None:
         return found
@@ -44,6 +44,14 @@ def connection_file(named: str) -> Path:
         "there is no such file, and no connection file here, or one folder below, has that name",
         remedy="Name its file. `airbyte-proto init` writes one.",
     )
+
+
+def is_file(name: str) -> bool:
+    """True if there is a file with this path. Any text may be one."""
+    try:
+        return Path(name).is_file()
+    except OSError:  # It is too long for a name.
+        return False
 
 
 def file_of_connection(name: str) -> Path | None:

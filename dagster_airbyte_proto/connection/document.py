@@ -86,6 +86,8 @@ def _parsed_json(text: str) -> _Parsed:
         return None, {}, [Fault((), f"is not JSON: {error.msg} (column {error.colno})", error.lineno)]
     except RecursionError:
         return None, {}, [Fault((), "is nested too deeply")]
+    except ValueError:  # Python's limit of 4300 digits
+        return None, {}, [Fault((), "is not JSON that can be read: a number in it has too many digits")]
 
 
 class _Loader(yaml.SafeLoader):

@@ -23,6 +23,27 @@ def test_a_command_in_a_subfolder_uses_the_home_of_its_project(place: Place, mon
     assert list(below.iterdir()) == []
 
 
+def test_a_home_that_is_made_from_a_subfolder_is_called_new_and_one_that_is_named_is_not_named_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = place.folder / "models"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    home = place.folder / ".airbyte-proto"
+    assert place.run("state", "list").err == f"home folder: {home} (new)\n"
+    assert place.run("--home", str(home), "state", "list").err == ""
+
+
+def test_status_makes_no_home(place: Place) -> None:
+    home = place.folder / ".airbyte-proto"
+    shown = place.run("status", place.connect(USERS))
+    assert "never" in shown.out and shown.err == f"home folder: {home} (not there)\n"
+    assert place.json("status") == {"connections": []}
+    assert not home.exists()
+    refused = place.json("--home", "airbyte-proto.yaml", "status", code=2)["error"]
+    assert "airbyte-proto.yaml cannot be created" in refused["message"]
+
+
 def test_a_command_that_makes_a_home_names_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = place.folder / "elsewhere"
     elsewhere.mkdir()
@@ -64,6 +85,12 @@ def test_a_name_that_nobody_knows_makes_no_home_folder(place: Place) -> None:
         failed = place.run(*words)
         assert (failed.code, "Known here: none. Is --home right?" in failed.err) == (2, True)
     assert not (place.folder / ".airbyte-proto").exists()
+
+
+def test_a_connection_that_never_synced_is_told_from_one_that_is_not_there(place: Place) -> None:
+    place.connect(USERS)
+    assert "and nothing of shop.yaml has been synced yet" in place.run("loads", "list", "shop").err
+    assert "and there is no such file" in place.run("loads", "list", "shpo").err
 
 
 def test_the_name_of_a_connection_finds_its_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

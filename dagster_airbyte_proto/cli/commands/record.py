@@ -6,7 +6,7 @@ It records a first read, without states. Nothing is written to tables and no sta
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,7 +21,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.plurals import counted
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.launchers.process import RunningConnector
+    from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
     from dagster_airbyte_proto.protocols.conversation import ReadRequest
     from dagster_airbyte_proto.sync.connector.source import Source
     from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
@@ -64,18 +64,22 @@ def record(
             verdict = source.check()
             request = _request(source, sync_request)
             running = source.connector.launch(source.protocol.read(request))
-            size_bytes, exit_code = _drain(running, source)
+            size_bytes, ended = _drain(running, source)
+    is_complete = ended is not None and ended.code == 0
     value = {
         "connection": call.connection,
-        "status": "complete" if exit_code == 0 else "failed",
+        "status": "complete" if is_complete else "failed",
         "folder": str(folder),
         "check": verdict.succeeded,
         "streams": [str(planned.id) for planned in request.streams],
         "bytes": size_bytes,
-        "connector": {"exit_code": exit_code},
+        "connector": {"exit_code": ended and ended.code, "signal": ended and ended.signal},
     }
-    line = f"{counted(len(request.streams), 'stream')}, {size_text(size_bytes)}, exit code {exit_code}, in {folder}"
-    return Answer(value, (f"{call.connection}: {line}",), 0 if exit_code == 0 else 1)
+    found = f"{counted(len(request.streams), 'stream')}, {size_text(size_bytes)}, in {folder}"
+    lines = [f"{call.connection}: {found}; the connector {ended.how_it_ended if ended else 'has not ended'}"]
+    if not verdict.succeeded:
+        lines.append(f"warning: its check failed, and is recorded so: {source.mask.text(verdict.message)}")
+    return Answer(value, (*lines, *([] if is_complete else [f"log: {source.log_path}"])), 0 if is_complete else 1)
 
 
 def _request(source: "Source", sync_request: "SyncRequest") -> "ReadRequest":
@@ -88,8 +92,8 @@ def _request(source: "Source", sync_request: "SyncRequest") -> "ReadRequest":
     return ReadRequest(source.config.current, streams, states=(), sync_id=1, available=catalog.streams)
 
 
-def _drain(running: "RunningConnector", source: "Source") -> tuple[int, Any]:
-    """Reads the output to its end. Returns its size and the exit code, None if a signal ended the connector.
+def _drain(running: "RunningConnector", source: "Source") -> tuple[int, "ExitReport | None"]:
+    """Reads the output to its end. Returns its size and how the connector ended.
 
     The source takes the configs that the connector sends back: their secrets are masked then.
     """
@@ -116,5 +120,4 @@ def _drain(running: "RunningConnector", source: "Source") -> tuple[int, Any]:
     rewritten = parse_config_file(running.rewritten_file() or b"")
     if rewritten is not None:
         source.try_rewritten_config(rewritten)
-    report = report or running.wait(0)
-    return size_bytes, report.code if report else None
+    return size_bytes, report or running.wait(0)

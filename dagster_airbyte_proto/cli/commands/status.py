@@ -31,7 +31,7 @@ def status(call: Call, connections: tuple[str, ...]) -> Answer:
 
     Lag is the time since the last complete sync. Connections that never synced are shown if you name their files.
     """
-    from dagster_airbyte_proto.diagnosis.connection_status import connection_status
+    from dagster_airbyte_proto.diagnosis.connection_status import NEVER, ConnectionStatus, connection_status
 
     named, faults = [], []
     for connection in connections:
@@ -40,8 +40,11 @@ def status(call: Call, connections: tuple[str, ...]) -> Answer:
         except ConfigError as error:
             faults.append(str(error))
     call.connection = None
-    store, now = call.store(), datetime.now(UTC)
-    found = [connection_status(store, name, now) for name in sorted({*store.connections(), *named})]
+    store, now = call.existing_store(), datetime.now(UTC)
+    if store is None:
+        found = [ConnectionStatus(name, NEVER) for name in sorted({*named})]
+    else:
+        found = [connection_status(store, name, now) for name in sorted({*store.connections(), *named})]
     value: dict[str, Any] = {"connections": [_value(each, now) for each in found]}
     if faults:
         value["errors"] = faults

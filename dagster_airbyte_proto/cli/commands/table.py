@@ -7,12 +7,12 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
+from dagster_airbyte_proto.cli.connection_names import is_file
 from dagster_airbyte_proto.cli.output import Answer, Grid, error_value, time_text
 from dagster_airbyte_proto.cli.program import table as group
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
@@ -198,17 +198,16 @@ def rollback(call: Call, name: str, snapshot_id: str) -> Answer:
 
 def _connection_name(call: Call, named: str) -> str:
     """The connection's name if `named` is its file, else `named` itself."""
-    return call.open(named).name if Path(named).is_file() else named
+    return call.open(named).name if is_file(named) else named
 
 
 def _of_connection(call: Call, engine: "Engine", named: str) -> "list[TableName]":
     """The tables of the connection with this file or name; empty if `named` is the name of a table."""
     from dagster_airbyte_proto.sync.maintenance.care import tables_of
 
-    is_file = Path(named).is_file()
-    if not is_file and named not in engine.store.connections():
+    if not is_file(named) and named not in engine.store.connections():
         return []
-    connection = call.open(named).name if is_file else named
+    connection = _connection_name(call, named)
     call.connection = connection
     if not (found := tables_of(engine.store, connection)):
         raise ConfigError(
