@@ -357,12 +357,6 @@ def test_a_recording_stands_in_for_its_connector(place: Place, tmp_path: Path) -
     assert place.json("sync", file)["streams"]["users"]["committed"] == 25
 
 
-def test_a_recording_of_a_connector_that_fails_says_how_it_ended(place: Place, tmp_path: Path) -> None:
-    file = place.connect({**USERS, "failure": {"kind": "exit", "after": 3}})
-    shown = place.run("record", file, str(tmp_path / "kept"))
-    assert (shown.code, "the connector exited with code 1" in shown.out, "\nlog: /" in shown.out) == (1, True, True)
-
-
 def test_a_token_that_rotates_while_it_is_recorded_is_masked_too(place: Place, tmp_path: Path) -> None:
     scenario = {
         "lines": [json.dumps({"type": "LOG", "log": {"level": "INFO", "message": "got tok-en-2"}})],

@@ -109,3 +109,9 @@ def test_verbose_shows_the_connectors_stderr_and_where_an_error_was_raised(place
     shown = place.run("--verbose", "discover", crashing(place, "discover")).err
     assert "STDERR CRITICAL it goes wrong" in shown and "STDERR KeyError: 'count'" in shown
     assert "dagster_airbyte_proto.errors.ConnectorError" in shown
+
+
+def test_a_recording_of_a_connector_that_fails_says_how_it_ended(place: Place) -> None:
+    file = place.connect({**USERS, "failure": {"kind": "exit", "after": 3}})
+    shown = place.run("record", file, "kept")
+    assert (shown.code, "the connector exited with code 1" in shown.out, "\nlog: /" in shown.out) == (1, True, True)
