@@ -126,7 +126,8 @@ def with_faults(inner: _Inner, faults: CallFaults, of: str = "") -> _Inner:
     """Returns an object with the attributes of `inner`, whose calls may fail. They are `of` a connector with this verb,
     or of a planner."""
     own = tuple(name for name in getattr(inner, "__dict__", ()) if not name.startswith("_"))
-    return cast(_Inner, _faulty_class(type(inner), own)(inner, faults, of))
+    kind: type = type(inner)
+    return cast(_Inner, _faulty_class(kind, own)(inner, faults, of))
 
 
 class _Faulty:
