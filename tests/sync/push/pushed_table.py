@@ -272,7 +272,9 @@ class PushedTable:
         store = SqlStore(self.settings.state_url)
         found = set()
         for delivery in store.deliveries(self.connection_name).values():
-            if not delivery.is_complete or Path(delivery.plan.folder).exists():
+            # The files of a plan go with its end, one after the other.
+            files = (*delivery.plan.files, *delivery.plan.removal_files)
+            if not delivery.is_complete or all(Path(each.path).exists() for each in files):
                 for batch in plan_batches(delivery.plan, LOCAL, 0, delivery.acknowledged):
                     found |= {(number, batch.is_removal) for number in batch.rows.column("id").to_pylist()}
         store.close()
