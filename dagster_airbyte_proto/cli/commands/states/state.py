@@ -156,7 +156,7 @@ def set_state(
     from dagster_airbyte_proto.protocols.raw_json import exact_value
 
     text = json_text(written, "kept value" if key else "new state")
-    target = call.new_connection_target(connection)
+    target = call.connection_target(connection) if key else call.new_connection_target(connection)
     store = call.store()
     check_partition = check_known_partition if key else check_partition_to_change
     check_partition(store, target, partition, "setting the state")
