@@ -144,6 +144,7 @@ class RelayTables:
         attempts.run()
         delivery = self._delivery(load_id, part)
         if delivery is None:
+            context.renewal.check()  # This run has slept, and the one that took over has ended the load.
             raise InternalError(f"delivering load {load_id}", "its plan is gone", stream=str(part.stream))
         if attempts.error is not None:
             failure = self._failure(load_id, part, delivery, attempts.error)
