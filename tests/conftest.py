@@ -95,7 +95,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Gives out work units where it would give out files, with `--dist loadfile`."""
     from xdist.scheduler import LoadFileScheduling
 
-    class LoadUnitScheduling(LoadFileScheduling):  # type: ignore[misc]
+    class LoadUnitScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             return work_unit(nodeid)
 

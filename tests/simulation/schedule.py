@@ -1,10 +1,10 @@
 """A schedule: what happens to one connection, step by step. It is made from a seed, and shrunk when it fails."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -89,20 +89,28 @@ class Schedule(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
     parallel: int = 1
 
-    def without(self, step: int) -> "Schedule":
-        return msgspec.structs.replace(self, steps=self.steps[:step] + self.steps[step + 1 :])
-
     def smaller(self) -> Iterator["Schedule"]:
         """The schedules that have a little less than this one."""
-        for number in range(len(self.steps)):
-            yield self.without(number)
+        replace = msgspec.structs.replace
+        for steps in smaller_steps(self.steps, _less):
+            yield replace(self, steps=steps)
         if len(self.writes) > 1:
-            steps = tuple(msgspec.structs.replace(step, records=step.records[:1]) for step in self.steps)
-            yield msgspec.structs.replace(self, writes=self.writes[:1], steps=steps)
-        for number, step in enumerate(self.steps):
-            for less in _less(step):
-                steps = (*self.steps[:number], less, *self.steps[number + 1 :])
-                yield msgspec.structs.replace(self, steps=steps)
+            steps = tuple(replace(step, records=step.records[:1]) for step in self.steps)
+            yield replace(self, writes=self.writes[:1], steps=steps)
+
+
+_AnyStep = TypeVar("_AnyStep")
+
+
+def smaller_steps(
+    steps: tuple[_AnyStep, ...], less: Callable[[_AnyStep], Iterable[_AnyStep]]
+) -> Iterator[tuple[_AnyStep, ...]]:
+    """The steps without one of them, for each, and then those with a little `less` in one."""
+    for number in range(len(steps)):
+        yield steps[:number] + steps[number + 1 :]
+    for number, step in enumerate(steps):
+        for smaller in less(step):
+            yield (*steps[:number], smaller, *steps[number + 1 :])
 
 
 def _less(step: Step) -> Iterator[Step]:

@@ -66,14 +66,18 @@ def _elsewhere(before: str, now: str) -> str:
     )
 
 
+def _may_be_replaced(load_id: str) -> str:
+    return (
+        f"load {load_id} was to replace its rows, and was not acknowledged: nobody knows whether it shows the rows of"
+        " the load, which would be there twice, or those of before. If it shows those of before, set the state to what"
+        " it is (`airbyte-proto state show`, and `state set`)"
+    )
+
+
 def _contradiction(store: StateStore, stream: StreamId, witness: Witness | None, remembered: Remembered) -> str:
     landed = remembered.landed
     if remembered.unproved:
-        return (
-            f"load {remembered.unproved} was to replace its rows, and was not acknowledged: nobody knows whether it"
-            " shows the rows of the load, which would be there twice, or those of before. If it shows those of before,"
-            " set the state to what it is (`airbyte-proto state show`, and `state set`)"
-        )
+        return _may_be_replaced(remembered.unproved)
     if witness is None:
         # A load that an older release announced has left no table id in the store.
         is_missed = landed is not None and landed.table_id

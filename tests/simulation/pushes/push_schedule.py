@@ -8,7 +8,7 @@ import msgspec
 
 from dagster_airbyte_proto.testing.faults import CallFault
 from tests.simulation.pushes.scripted_destination import Manner, Misbehaviour
-from tests.simulation.schedule import Fault
+from tests.simulation.schedule import Fault, smaller_steps
 
 _STORE_CALLS = (
     ("acquire", 1), ("announced_loads", 1), ("note_protocol", 1), ("begin_run", 1), ("deliveries", 1),
@@ -90,11 +90,8 @@ class PushSchedule(msgspec.Struct, frozen=True):
     def smaller(self) -> Iterator["PushSchedule"]:
         """The schedules that have a little less than this one."""
         replace = msgspec.structs.replace
-        for number in range(len(self.steps)):
-            yield replace(self, steps=self.steps[:number] + self.steps[number + 1 :])
-        for number, step in enumerate(self.steps):
-            for less in _less(step):
-                yield replace(self, steps=(*self.steps[:number], less, *self.steps[number + 1 :]))
+        for steps in smaller_steps(self.steps, _less):
+            yield replace(self, steps=steps)
         if self.kind.checkpoint_rows is not None:
             yield replace(self, kind=replace(self.kind, checkpoint_rows=None))
         for manner in (self.kind.manner._replace(holds_back=False), self.kind.manner._replace(outlives=False)):

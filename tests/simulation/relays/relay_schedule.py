@@ -10,7 +10,7 @@ import msgspec
 from dagster_airbyte_proto.testing.faults import CallFault
 from tests.simulation.pushes.scripted_destination import Manner, Misbehaviour
 from tests.simulation.relays.peculiar_destination import COUNTING, Behaviour, Oddity
-from tests.simulation.schedule import STREAM_NAMES, Fault
+from tests.simulation.schedule import STREAM_NAMES, Fault, smaller_steps
 
 _STORE_CALLS = (
     ("acquire", 1), ("announced_loads", 1), ("announced_loads", 2), ("announced_loads", 3), ("begin_run", 1),
@@ -97,15 +97,12 @@ class RelaySchedule(msgspec.Struct, frozen=True):
     def smaller(self) -> Iterator["RelaySchedule"]:
         """The schedules that have a little less than this one."""
         replace = msgspec.structs.replace
-        for number in range(len(self.steps)):
-            yield replace(self, steps=self.steps[:number] + self.steps[number + 1 :])
+        for steps in smaller_steps(self.steps, _less):
+            yield replace(self, steps=steps)
         kind = self.kind
         if len(kind.writes) > 1 and all(step.odd == 0 for step in self.steps):
             steps = tuple(replace(step, records=step.records[:1]) for step in self.steps)
             yield replace(self, kind=replace(kind, writes=kind.writes[:1]), steps=steps)
-        for number, step in enumerate(self.steps):
-            for less in _less(step):
-                yield replace(self, steps=(*self.steps[:number], less, *self.steps[number + 1 :]))
         if kind.checkpoint_rows is not None:
             yield replace(self, kind=replace(kind, checkpoint_rows=None))
         for manner in (kind.manner._replace(holds_back=False), kind.manner._replace(outlives=False)):
