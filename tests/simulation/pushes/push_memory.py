@@ -38,7 +38,8 @@ class PushMemory:
 
     def acknowledged(self, delivery: Delivery) -> None:
         for row in self.plans.get(delivery.plan.plan_id, ())[: delivery.acknowledged]:
-            self._proved[row.id] = row.version
+            if row.is_sendable:  # Else it is rejected: it is sent for the first time once it can be.
+                self._proved[row.id] = row.version
 
     def remember(self) -> None:
         self._past.append(dict(self._proved))
