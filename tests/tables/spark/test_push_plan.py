@@ -244,11 +244,15 @@ def test_a_table_that_is_not_there_is_answered_with_the_nearest_one(
 
 def test_a_plan_leaves_the_settings_of_the_session_alone(spark: SparkSession, plans: _Plans) -> None:
     """Other threads may write with it meanwhile. What it knows, views among it, the plan knows too."""
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
-    spark.range(3).createOrReplaceTempView("rows_of_a_view")
-    rows = plans.write(_query("SELECT id, timestamp'1500-01-01 00:00:00' AS at FROM rows_of_a_view"))
-    assert rows[2]["at"].year == 1500
-    assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"
+    of_files = "spark.sql.parquet.outputTimestampType"
+    spark.conf.set(of_files, "INT96")
+    try:
+        spark.range(3).createOrReplaceTempView("rows_of_a_view")
+        rows = plans.write(_query("SELECT id, timestamp'1500-01-01 00:00:00' AS at FROM rows_of_a_view"))
+        assert rows[2]["at"].year == 1500
+        assert spark.conf.get(of_files) == "INT96"
+    finally:
+        spark.conf.unset(of_files)
 
 
 def test_a_partition_is_compared_with_what_was_delivered_in_it(plans: _Plans, spark: SparkSession) -> None:
