@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,4 +123,13 @@ def processes_of(folder: Path) -> list[str]:
         words = process.info["cmdline"] or []
         if any(str(folder) in word for word in words) and not any("compute_logs" in word for word in words):
             found.append(" ".join(words))
+    return found
+
+
+def descriptors() -> set[tuple[str, str]]:
+    """The descriptors of this process, and what each of them is. Those of tests before may go meanwhile, as garbage."""
+    found = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # One that was closed meanwhile, or by which they were listed.
+            found.add((each.name, str(each.readlink())))
     return found

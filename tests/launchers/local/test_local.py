@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import is_running, read_all, report_of, start, until
 from tests.launchers.conftest import FAKE_CONNECTOR
 from tests.launchers.fake_connector import LINE
+from tests.sync.shop import descriptors
 
 _COMMAND = (sys.executable, "-S", str(FAKE_CONNECTOR))
 _OWNER = Path(__file__).parent / "owner.py"
@@ -120,17 +121,14 @@ def _group(process: int) -> int | None:
 
 def _guardians() -> set[int]:
     """The guardians of this process. Tests before this one may have left some."""
-    return {
-        int(folder.name)
-        for folder in Path("/proc").iterdir()
-        if folder.name.isdigit() and _is_guardian(folder) and _guardian_of(int(folder.name)) == os.getpid()
-    }
+    return {int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and _is_our_guardian(each)}
 
 
-def _is_guardian(process_folder: Path) -> bool:
+def _is_our_guardian(process_folder: Path) -> bool:
     try:
-        return b"guardian.py" in (process_folder / "cmdline").read_bytes()
-    except OSError:
+        is_guardian = b"guardian.py" in (process_folder / "cmdline").read_bytes()
+        return is_guardian and _guardian_of(int(process_folder.name)) == os.getpid()
+    except OSError:  # One of another test process, which has just ended.
         return False
 
 
@@ -168,26 +166,17 @@ class TestStopping:
 
         one_run("lines")
         gc.collect()
-        before, threads = _descriptors(), set(threading.enumerate())
+        before, threads = descriptors(), set(threading.enumerate())
         for behaviour in ("lines", "hang", "close_stdout", "die"):
             one_run(behaviour)
         with pytest.raises(ConfigError):
             LocalLauncher([str(_not_a_program(runs_folder))]).launch(Invocation(()), environment={})
         until(lambda: _stderr_readers() <= threads, "the end of the threads")
-        assert _descriptors() - before == set()
+        assert descriptors() - before == set()
 
 
 def _stderr_readers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "connector-stderr"}
-
-
-def _descriptors() -> set[tuple[str, str]]:
-    """This process's, and what each of them is. Tests before this one may have some that go meanwhile."""
-    found = set()
-    for each in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the one that it listed them by
-            found.add((each.name, str(each.readlink())))
-    return found
 
 
 class TestStderr:
