@@ -19,6 +19,7 @@ from tests.conformance.launcher import (
     LocalInputConformance,
     LocalLauncherConformance,
     exchange,
+    grace_seconds,
     read_all,
     report_of,
     start,
@@ -56,8 +57,10 @@ def _replay(folder: Path, options: LaunchOptions) -> Launcher:
 @pytest.mark.parametrize("make", [local, pypi, npm, manifest, recording])
 class TestLocalLaunchers(LocalLauncherConformance):
     @pytest.fixture
-    def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
-        return make(tmp_path, LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
+    def launcher(
+        self, make: MakeLauncher, tmp_path: Path, runs_folder: Path, request: pytest.FixtureRequest
+    ) -> Launcher:
+        return make(tmp_path, LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=grace_seconds(request)))
 
 
 @pytest.mark.everyday(
@@ -71,8 +74,10 @@ class TestLocalLaunchers(LocalLauncherConformance):
 @pytest.mark.parametrize("make", [local, pypi, npm, manifest, recording])
 class TestInputOfLocalLaunchers(LocalInputConformance):
     @pytest.fixture
-    def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
-        return make(tmp_path, LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
+    def launcher(
+        self, make: MakeLauncher, tmp_path: Path, runs_folder: Path, request: pytest.FixtureRequest
+    ) -> Launcher:
+        return make(tmp_path, LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=grace_seconds(request)))
 
 
 @pytest.mark.everyday(
@@ -86,8 +91,8 @@ class TestInputOfLocalLaunchers(LocalInputConformance):
 @pytest.mark.parametrize("image", IMAGES, indirect=True)
 class TestDockerLauncher(LiveLauncherConformance, LiveInputConformance):
     @pytest.fixture
-    def launcher(self, image: Image, runs_folder: Path) -> Launcher:
-        options = LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3)
+    def launcher(self, image: Image, runs_folder: Path, request: pytest.FixtureRequest) -> Launcher:
+        options = LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=grace_seconds(request))
         confinement, owner = Confinement(network="none"), ContainerOwner({"test": image.test})
         return DockerLauncher(image.launched(), confinement, owner=owner, options=options)
 

@@ -25,7 +25,8 @@ _ALONE = Confinement(network="none")
 def _limits(*, megabytes: int | None = None, seconds: float | None = None, sandbox: bool = False) -> LaunchOptions:
     memory = None if megabytes is None else megabytes << 20
     permissions = Permissions(memory_bytes=memory, seconds=seconds, sandbox=sandbox)
-    return LaunchOptions(permissions=permissions, stop_grace_seconds=0.3)
+    # The one that is deaf has it whole; the others need some of it, for what they do at SIGTERM.
+    return LaunchOptions(permissions=permissions, stop_grace_seconds=3.0)
 
 
 def _is_over_memory(report: ExitReport, megabytes: int) -> bool:

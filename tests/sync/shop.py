@@ -25,7 +25,8 @@ from tests.sync.crashes.fake_connection import FakeConnection
 SECRET = "correct-horse-battery"
 EVERYTHING = SyncRequest()
 REFRESH = SyncRequest(refresh=True)
-SHORT_TIMEOUTS = Timeouts(startup_seconds=5.0, heartbeat_seconds=0.5, exit_seconds=0.5)
+# The heartbeat is waited for from the start on: for longer than a busy machine takes to start a connector.
+SHORT_TIMEOUTS = Timeouts(startup_seconds=60.0, heartbeat_seconds=2.0, exit_seconds=0.5)
 _TIMEOUT_SECONDS = 180.0
 
 

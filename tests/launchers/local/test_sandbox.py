@@ -23,6 +23,7 @@ from tests.conformance.launcher import (
     Leftovers,
     LiveInputConformance,
     LiveLauncherConformance,
+    grace_seconds,
     read_all,
     report_of,
     start,
@@ -48,8 +49,9 @@ def _options(runs_folder: Path, permissions: Permissions = _CONFINED) -> LaunchO
 
 class TestLauncher(LiveLauncherConformance):
     @pytest.fixture
-    def launcher(self, runs_folder: Path) -> Launcher:
-        return LocalLauncher(_COMMAND, options=_options(runs_folder))
+    def launcher(self, runs_folder: Path, request: pytest.FixtureRequest) -> Launcher:
+        options = _options(runs_folder)._replace(stop_grace_seconds=grace_seconds(request))
+        return LocalLauncher(_COMMAND, options=options)
 
     @pytest.fixture
     def leftovers(self, runs_folder: Path) -> Leftovers:
@@ -70,8 +72,9 @@ class TestLauncher(LiveLauncherConformance):
 
 class TestInput(LiveInputConformance):
     @pytest.fixture
-    def launcher(self, runs_folder: Path) -> Launcher:
-        return LocalLauncher(_COMMAND, options=_options(runs_folder))
+    def launcher(self, runs_folder: Path, request: pytest.FixtureRequest) -> Launcher:
+        options = _options(runs_folder)._replace(stop_grace_seconds=grace_seconds(request))
+        return LocalLauncher(_COMMAND, options=options)
 
 
 @pytest.mark.usefixtures("wheels")
@@ -93,7 +96,8 @@ def test_kill_9_of_the_guardian_ends_also_who_left_its_group(runs_folder: Path) 
 
 
 def test_it_may_end_by_itself_at_sigterm(runs_folder: Path) -> None:
-    connector = start(LocalLauncher(_COMMAND, options=_options(runs_folder)), "say_goodbye")
+    options = _options(runs_folder)._replace(stop_grace_seconds=60.0)
+    connector = start(LocalLauncher(_COMMAND, options=options), "say_goodbye")
     connector.read(60.0)
     connector.stop()
     assert (report_of(connector).code, report_of(connector).stopped) == (7, True)

@@ -107,7 +107,7 @@ def test_a_trap_says_which(source: Component) -> None:
 def test_a_call_without_end_is_ended(source: Component, script: str) -> None:
     began = time.monotonic()
     found = source.read(script, source.launcher(Narrowing(timeout_seconds=0.5)))
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert found.errors == [
         "internal/TIMEOUT: its call run took more than 0.5 s of its own time (limits: timeout_seconds): it was ended"
     ]

@@ -42,7 +42,7 @@ def opened(tmp_path: Path, said: list[str]) -> Iterator[Opened]:
     settings = Settings.load(tmp_path, None)
     settings.make_home()
     with RunLog(tmp_path, new_run_id(), on_line=lambda _, text: said.append(text)) as log, Engine(settings) as engine:
-        yield lambda seconds=1, **config: engine.destination(
+        yield lambda seconds=60, **config: engine.destination(
             connection_of(config, timeouts={"result_seconds": seconds}), log
         )
 
@@ -64,7 +64,7 @@ def _cities(replies: Replies) -> list[str]:
 
 
 def test_the_next_process_has_what_the_one_before_has_kept(opened: Opened, said: list[str]) -> None:
-    enricher = ConnectorEnricher(opened(60, tallies=True), SPEC)
+    enricher = ConnectorEnricher(opened(tallies=True), SPEC)
     first = enricher.enrich(numbered(1, 4), {})
     assert (_cities(first), first.kept['["rows"]'], first.kept['["city", "4"]']) == (["1", "2"], "2", '"city 4"')
     assert _cities(enricher.enrich(numbered(1, 4), first.kept)) == ["3", "4"]
@@ -73,7 +73,7 @@ def test_the_next_process_has_what_the_one_before_has_kept(opened: Opened, said:
 
 def test_beside_a_cache_it_keeps_nothing_and_the_log_says_so_once(opened: Opened, said: list[str]) -> None:
     options = EnricherOptions(cast("RowCache", object()))
-    enricher = ConnectorEnricher(opened(60, tallies=True), SPEC, options=options)
+    enricher = ConnectorEnricher(opened(tallies=True), SPEC, options=options)
     for _ in range(2):
         replies = enricher.enrich(numbered(1, 4), {'["rows"]': "7"})
         assert (_cities(replies), replies.kept) == (["1", "2"], {})
@@ -81,7 +81,7 @@ def test_beside_a_cache_it_keeps_nothing_and_the_log_says_so_once(opened: Opened
 
 
 def test_one_that_keeps_too_much_fails_and_the_log_says_why(opened: Opened, said: list[str]) -> None:
-    enricher = ConnectorEnricher(opened(60), SPEC)
+    enricher = ConnectorEnricher(opened(), SPEC)
     full = {f'["{number}"]': "1" for number in range(LIMITS_OF_STATE.kept)}
     with pytest.raises(TransformError, match="the connector failed"):
         enricher.enrich(numbered(1), full)
@@ -93,7 +93,7 @@ def test_a_run_that_is_over_serves_no_value(opened: Opened) -> None:
         raise StateConflict("using the lease", "another run has it")
 
     with pytest.raises(TransformError, match="the connector failed"):
-        ConnectorEnricher(opened(60), SPEC, options=EnricherOptions(check=over)).enrich(numbered(1), {})
+        ConnectorEnricher(opened(), SPEC, options=EnricherOptions(check=over)).enrich(numbered(1), {})
 
 
 def test_a_row_that_cannot_be_sent_is_like_no_other(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_one_row_at_a_time_gets_one_reply_each(opened: Opened) -> None:
     replies = ConnectorEnricher(opened(is_bare=True), spec).enrich(numbered(*range(1, 100, 3)), {}).rows
     assert replies == [b'{"city": "city %d"}' % number for number in range(1, 100, 3)]
     with pytest.raises(TransformError, match="it sent no reply to a row"):
-        ConnectorEnricher(opened(), spec).enrich(numbered(1, 3, 4), {})
+        ConnectorEnricher(opened(1), spec).enrich(numbered(1, 3, 4), {})
     with pytest.raises(TransformError, match=r"several replies to one row|4 replies to 2 rows"):
         ConnectorEnricher(opened(replies=2), spec).enrich(numbered(1, 4), {})
     alone = msgspec.structs.replace(spec, calls=msgspec.structs.replace(calls, rows=1))
@@ -141,7 +141,7 @@ def test_a_run_that_is_cancelled_waits_no_longer(opened: Opened) -> None:
 
 def test_one_that_logs_for_ever_is_ended(opened: Opened) -> None:
     with pytest.raises(TransformError, match="it hangs"):
-        ConnectorEnricher(opened(chatters=4), SPEC).enrich(numbered(1, 4), {})
+        ConnectorEnricher(opened(1, chatters=4), SPEC).enrich(numbered(1, 4), {})
 
 
 def test_the_secrets_of_processes_that_ended_long_ago_cost_nothing(opened: Opened) -> None:
