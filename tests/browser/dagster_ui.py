@@ -17,6 +17,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 # As root Chromium needs --no-sandbox. The resolver rule keeps the UI, and Chromium itself, from calling out.
 _CHROMIUM_ARGUMENTS = ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 _SEEN_WITHIN_MILLISECONDS = 60_000
+expect.set_options(timeout=_SEEN_WITHIN_MILLISECONDS)
 _MOST_ZOOM_STEPS = 12
 _GROUP_HEAD_PIXELS = 70
 # Below 60 % the nodes of a graph are drawn without their contents.
@@ -252,4 +253,4 @@ def _answers_terminate(response: Response) -> bool:
 
 
 def _wait_until_still(canvas: Locator) -> None:
-    until(lambda: canvas.evaluate(_CANVAS_IS_STILL) or None, "a plot to stand still", within_seconds=10)
+    until(lambda: canvas.evaluate(_CANVAS_IS_STILL) or None, "a plot to stand still", within_seconds=60)

@@ -33,7 +33,7 @@ def test_one_connection_stays_open_after_many_at_once_and_none_once_the_engine_i
 
     def hold(database: Database) -> None:
         with database.read():
-            together.wait(20)
+            together.wait(120)
 
     with Engine(settings) as engine:
         engine.store.connections()

@@ -48,10 +48,10 @@ def iceberg_bench(iceberg: IcebergTables, elsewhere: IcebergTables, iceberg_rows
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool]], None]:
-    """Waits until a claim holds, for half a minute at most."""
+    """Waits until a claim holds, for two minutes at most."""
 
     def wait(claim: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not claim():
             assert time.monotonic() < deadline, "it never came true"
             select.select([], [], [], 0.02)

@@ -221,11 +221,11 @@ def test_a_step_that_is_ended_while_it_asks_yields_what_is_complete(runs: OpenRu
     class Slow(QueryableFolderIOManager):
         def query(self, sql: str) -> "QueryResult":
             is_asked.set()
-            released.wait(30)
+            released.wait(120)
             return super().query(sql)
 
     def interrupt() -> None:
-        assert is_asked.wait(30)
+        assert is_asked.wait(120)
         os.kill(os.getpid(), signal.SIGINT)
 
     interrupting = threading.Thread(target=interrupt)

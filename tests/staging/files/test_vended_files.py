@@ -16,7 +16,7 @@ from tests.staging.files.test_object_store import cut, run_of, stage_in, target_
 from tests.support.catalogs.vending_catalog import TableKeys
 from tests.support.object_store import ObjectStore
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(60, func_only=True)  # Not with the start of the store.
 
 
 class Vendor:

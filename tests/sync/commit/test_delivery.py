@@ -137,7 +137,7 @@ def test_a_connection_that_is_held_is_waited_for(shop: OpenShop) -> None:
         run.start()
         until(lambda: any("waits up to 30 s" in line for line in waiting.lines), "word that it waits")
         assert place.column("users") == []
-    run.join(30)
+    run.join(120)
     assert ended == ["complete"]
     expect(place, 5, 5)
 

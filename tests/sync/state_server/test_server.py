@@ -317,12 +317,12 @@ def test_another_verb_and_a_call_without_a_length_are_refused(served: Served) ->
 
 def test_calls_are_limited(tmp_path: Path) -> None:
     served = Served(tmp_path, limits=ServerLimits(calls_per_second=5))
-    statuses = []
-    for _ in range(8):
+    statuses: list[int] = []
+    while 429 not in statuses and len(statuses) < 300:  # A slow machine may make but few more than five a second.
         served.ask("state.get", {"key": "a"})
         statuses.append(served.status)
     assert statuses[:5] == [200] * 5
-    assert 429 in statuses
+    assert statuses[-1] == 429
     served.server.close()
 
 

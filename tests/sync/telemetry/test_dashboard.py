@@ -66,7 +66,7 @@ def prometheus(tmp_path: Path, sdk: Sdk) -> Iterator[Prometheus]:
         yield Prometheus(f"http://127.0.0.1:{port}")
     finally:
         server.terminate()
-        server.wait(20)
+        server.wait(60)
         metrics.shutdown()
 
 

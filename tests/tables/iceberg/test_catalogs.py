@@ -94,7 +94,7 @@ class CatalogConformance(NewTable):
 
         def create_all(_: int) -> None:
             for namespace in namespaces:
-                barrier.wait(20)
+                barrier.wait(120)
                 create(namespace)
 
         namespaces = [f"new_{uuid4().hex}" for _ in range(_NEW_NAMESPACES)]

@@ -32,7 +32,7 @@ class Start:
     def _run(self, cache: Path, settings: dict[str, str]) -> None:
         with download_lock(cache, settings, self.given_up):
             self.began.set()
-            assert self._end.wait(20)
+            assert self._end.wait(120)
 
     def end(self) -> None:
         self._end.set()
@@ -42,21 +42,21 @@ def test_one_process_downloads_and_those_that_have_all_wait_for_it(tmp_path: Pat
     missing, here = config(tmp_path, "runtime", is_here=False), config(tmp_path, "delta", is_here=True)
     with ThreadPoolExecutor() as pool:
         first = Start(pool, tmp_path / "ca che", missing)
-        assert first.began.wait(20)
+        assert first.began.wait(60)
         others = [Start(pool, tmp_path / "ca che", settings) for settings in (missing, here, here)]
         assert not any(other.began.wait(0.3) for other in others)
         first.end()
         for other in others:
             other.end()
         for each in (first, *others):
-            each.ran.result(20)
+            each.ran.result(60)
 
 
 def test_those_that_download_nothing_start_together(tmp_path: Path) -> None:
     here = config(tmp_path, "runtime", is_here=True)
     with ThreadPoolExecutor() as pool:
         starts = [Start(pool, tmp_path, here) for _ in range(3)]
-        began_together = [start.began.wait(5) for start in starts]
+        began_together = [start.began.wait(60) for start in starts]
         for start in starts:
             start.end()
     assert began_together == [True] * 3
@@ -66,11 +66,11 @@ def test_a_start_that_waits_can_be_given_up(tmp_path: Path) -> None:
     missing = config(tmp_path, "runtime", is_here=False)
     with ThreadPoolExecutor() as pool:
         first = Start(pool, tmp_path, missing)
-        assert first.began.wait(20)
+        assert first.began.wait(60)
         second = Start(pool, tmp_path, missing)
         second.given_up.set()
         with pytest.raises(ConfigError, match="another process downloaded Spark's jars"):
-            second.ran.result(20)
+            second.ran.result(60)
         first.end()
 
 

@@ -66,9 +66,20 @@ def settings_of(settings: SparkSettings, warehouse: str, properties: dict[str, s
     return settings._replace(catalog=catalog, warehouse=warehouse, config=written)
 
 
+@pytest.fixture(scope="module")
+def warm_catalog_uri(spark: SparkSession, spark_settings: SparkSettings, rest_catalog_uri: str) -> str:
+    """A server that has made a table and taken a load. Its first ones take seconds: on a busy machine more than are
+    waited for here."""
+    settings = settings_of(spark_settings, "", {"type": "rest", "uri": rest_catalog_uri})
+    writer = IcebergTables(start_session(settings), settings)
+    target = writer.prepare(TableSpec(table_name(), SCHEMA))
+    writer.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "n1"}]))
+    return rest_catalog_uri
+
+
 @pytest.fixture
-def rest_lake(spark: SparkSession, spark_settings: SparkSettings, rest_catalog_uri: str) -> Iterator[Lake]:
-    with silent_proxy(urlsplit(rest_catalog_uri).port) as proxy:
+def rest_lake(spark: SparkSession, spark_settings: SparkSettings, warm_catalog_uri: str) -> Iterator[Lake]:
+    with silent_proxy(urlsplit(warm_catalog_uri).port) as proxy:
         properties = {**_REST, "uri": f"http://127.0.0.1:{proxy.port}/"}
         yield Lake(spark, settings_of(spark_settings, "", properties), proxy)
 
