@@ -41,7 +41,6 @@ from dagster_airbyte_proto.errors import (
     ConfigError,
     LandedUnseen,
     ProtoError,
-    StagingError,
     StateConflict,
     TableError,
 )
@@ -131,7 +130,10 @@ class Committer:
             self._store.announce(self._lease, load, partition=self._partition)
         except StateConflict:
             # The run that took over has swept this run's folders, or will forget them: nobody else removes these files.
-            self._remove_files(load)
+            with suppress(ProtoError):
+                # Over a link that was cut it is called again. If the first call had its effect, that run lands them.
+                if self._store.load(load.load_id) is None:
+                    self._remove_files(load)
             raise
         reach("load.announced")
         return self._commit_tables(load, _commit)
@@ -233,12 +235,11 @@ class Committer:
         return LOCAL if is_local(place) else self._tables().storage
 
     def _remove_files(self, load: Load) -> None:
-        """Removes the files of a load that could not be announced."""
-        with suppress(StagingError):
-            for path in (file.path for part in load.parts for file in part.files):
-                place, _, name = path.rpartition("/")
-                folder = StagingFolder.at(place, self._storage(place))
-                remove_file(folder, folder.file(name)[0])
+        """Removes the files of a load that was never announced. Raises StagingError."""
+        for path in (file.path for part in load.parts for file in part.files):
+            place, _, name = path.rpartition("/")
+            folder = StagingFolder.at(place, self._storage(place))
+            remove_file(folder, folder.file(name)[0])
 
     def recover_load(self, load: Load) -> LoadOutcome:
         """Commits and promotes a load that an earlier run announced."""

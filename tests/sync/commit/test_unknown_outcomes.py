@@ -8,13 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagster_airbyte_proto.checkpoints.load_ending import Resolution
-from dagster_airbyte_proto.checkpoints.store import LoadStatus
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
-from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, StateConflict, TableError
+from dagster_airbyte_proto.loads.load import CommittedRows, Load, StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
@@ -219,3 +221,39 @@ def test_a_load_of_plain_parquet_that_landed_and_is_not_shown_is_not_lost(
     [current] = (place.home / "warehouse").rglob("current")
     shown = [row["id"] for path in current.glob("*.parquet") for row in pq.read_table(path, columns=["id"]).to_pylist()]
     assert sorted(shown) == [*range(6)]
+
+
+class _CutLink(SqlStore):
+    """A store behind a link that is cut when it has announced a load. The call is made again once others have worked,
+    as an executor does."""
+
+    def __init__(self, place: Shop) -> None:
+        super().__init__(f"sqlite:///{place.home / 'state.db'}")
+        self._place = place
+        self._is_cut = False
+
+    def announce(self, lease: Lease, load: Load, *, partition: str = "") -> None:
+        super().announce(lease, load, partition=partition)
+        if self._is_cut:
+            return
+        self._is_cut = True
+        taken = self.acquire("shop", run_id="next", holder="next", seconds=60, is_dead=lambda _holder: True)
+        with Committer(self, lambda: self._place.tables, taken) as committer:
+            assert len(committer.recover()) == 1
+        self.release(taken)
+        super().announce(lease, load, partition=partition)
+
+
+def test_a_run_that_announces_a_load_again_leaves_its_files_to_the_run_that_took_over(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.offer(two(10, 10))
+    store = _CutLink(place)
+    with (
+        Engine(Settings.load(place.home, place.home / "settings.yaml"), store=store, tables=place.tables) as engine,
+        pytest.raises(StateConflict),
+    ):
+        sync_connection(engine, Connection.from_file(place.connection_file), EVERYTHING)
+    store.close()
+    expect(place, 10, 10)
+    assert place.sync().status is SyncStatus.COMPLETE
+    expect(place, 10, 10)
