@@ -109,9 +109,13 @@ class StreamRun:
         self.fail_table(error)
 
     def record_unknown(self, part: StagedRows) -> None:
-        """Counts the rows of a load as unknown: nobody can tell yet whether they have landed."""
+        """Counts the rows of a load as unknown: nobody can tell yet whether they have landed. With those of a load that
+        publishes a branch go the rows on it."""
         self.outcome.add_counts(part)
         self.outcome.unknown += part.rows
+        if part.is_shown:
+            self.outcome.unknown += self.outcome.rows_on_branch
+            self.outcome.rows_on_branch = 0
         self.is_unknown = True
 
     def drop_uncommitted(self) -> None:

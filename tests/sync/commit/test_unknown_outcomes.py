@@ -257,3 +257,27 @@ def test_a_run_that_announces_a_load_again_leaves_its_files_to_the_run_that_took
     expect(place, 10, 10)
     assert place.sync().status is SyncStatus.COMPLETE
     expect(place, 10, 10)
+
+
+class _SilentTables(FolderTables):
+    """Tables that do not answer once they have published a generation."""
+
+    def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
+        committed = super().commit(load_id, part)
+        if part.branch_position is not None and part.branch_position.publishes:
+            raise CommitUnknown(f"committing load {load_id}", "nobody answers")
+        return committed
+
+
+def test_rows_on_a_branch_are_unknown_with_the_load_that_publishes_them(shop: OpenShop) -> None:
+    place = shop(write="overwrite", read="full_refresh")
+    place.offer({"streams": {"users": {"records": 23, "resumable": True}}, "state_every": 5})
+    tables = _SilentTables(place.home / "warehouse")
+    with Engine(Settings.load(place.home, place.home / "settings.yaml"), tables=tables) as engine:
+        report = sync_connection(engine, Connection.from_file(place.connection_file), EVERYTHING)
+    users = report.streams["users"]
+    assert (users.status, users.unknown, dict(users.rejections)) == (SyncStatus.UNKNOWN, 23, {})
+    assert len(users.load_ids) > 1
+    again = place.sync()
+    assert (again.status, again.recovered_loads) == (SyncStatus.COMPLETE, 1)
+    assert place.column("users") == list(range(23))
