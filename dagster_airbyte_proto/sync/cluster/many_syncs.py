@@ -85,8 +85,9 @@ def _report(engine: Engine, begun: _Begun, failure: str, cancel: threading.Event
             raise begun.error or AssertionError
         ended = finished(begun.sync, failure)
     except ProtoError as error:
-        log.write("ERROR", str(error))
-        return failed_report(begun.connection.name, options.run_id or "", error, str(log.path))
-    report = compacted_report(engine, ended, log, cancel)
-    telemetry.ended(report)
+        report = failed_report(begun.connection.name, options.run_id or "", error, str(log.path))
+    else:
+        report = compacted_report(engine, ended, log, cancel)
+        telemetry.ended(report)
+    log.note_end(report.status, report.error_lines())
     return report

@@ -43,7 +43,10 @@ def test_each_has_a_report_and_one_that_fails_takes_no_other_along(
     ]
     assert "NOT_SET is not set" in str(reports[1].error)
     assert place.column("users") == list(range(20))
-    assert all(Path(each.log).is_file() for each in reports)
+    logs = [Path(each.log).read_text() for each in reports]
+    assert [log.splitlines()[-1].rpartition(" ")[2] for log in logs] == ["complete", "failed", "failed"]
+    assert "NOT_SET is not set" in logs[1]
+    assert reports[2].error_lines()[0].partition("\n")[0] in logs[2]
 
 
 def test_what_cannot_run_beside_others_is_refused_alone(
