@@ -333,3 +333,11 @@ class BranchConformance(NewColumnsConformance):
         load = branch_part(old, WriteMode.OVERWRITE, [(1, "a")])
         with pytest.raises(InternalError):
             bench.writer.commit("l1", msgspec.structs.replace(load, write=WriteMode.APPEND))
+
+    def test_a_part_that_was_staged_for_a_table_of_before_goes_to_no_branch(
+        self, bench: Bench, old: TableTarget
+    ) -> None:
+        load = branch_part(old, WriteMode.OVERWRITE, [(1, "a")], publishes=True)
+        with pytest.raises(TableError, match="another table has its name now"):
+            bench.writer.commit("l1", msgspec.structs.replace(load, table_id="that of before"))
+        assert (names(bench.read(old)), branches(bench.writer, old)) == (OLD, {})

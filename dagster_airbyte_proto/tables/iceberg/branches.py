@@ -38,7 +38,12 @@ from dagster_airbyte_proto.tables.iceberg.log import (
 )
 from dagster_airbyte_proto.tables.iceberg.positions.position_merge import PositionMerge, needs_positions
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
-from dagster_airbyte_proto.tables.part_checks import check_branch, effective_files, high_water_mark_after
+from dagster_airbyte_proto.tables.part_checks import (
+    check_branch,
+    check_table_id,
+    effective_files,
+    high_water_mark_after,
+)
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, NO_OUTCOME, Failure, failure_of, first_line
 
 _MAIN = "main"
@@ -99,6 +104,7 @@ class TableBranches:
         view = self._read(_position(part))
         if known := view.snapshot_of(load_id):
             return LandedLoad(known, was_there=True, shown=view.main.current, format_version=view.log.format_version)
+        check_table_id(doing, view.log.table_uuid, part)
         check_placement(doing, view.log, part)
         check_branch(doing, part, view.last_load_id)
         if mark := high_water_mark_after(part, view.branch.freshness):
@@ -124,7 +130,9 @@ class TableBranches:
             holders = snapshots_since(after.log, load_id, before=view.log)
             if self._merge and holders is not None:
                 self._merge.discard(holders)
-            return None
+            if landed is None:
+                return None
+            return LandedLoad(landed, True, after.main.current, after.log.format_version)
         before = view.main.current if part.is_shown else None
         # Where deletes leave the number of visible rows open, all stored rows count.
         counts = (before.rows, before.stored_rows) if before else ()

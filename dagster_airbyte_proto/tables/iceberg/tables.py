@@ -241,10 +241,14 @@ class IcebergTables:
         leftovers = self._leftovers.keep(change)
         attempt = CommitAttempt(doing, str(part.stream), load_id, change, history, leftovers)
         outcome = commit_attempt(table, attempt)
-        if outcome.was_refused or outcome.snapshot is None:
-            if merge and outcome.holders is not None:
-                merge.discard(outcome.holders)
+        if merge and outcome.was_refused and outcome.holders is not None:
+            merge.discard(outcome.holders)
+        if outcome.snapshot is None:
             return None
+        if outcome.was_refused:
+            # It is in the table: an error while the log is read again is no refusal.
+            with outcome_unknown(doing, str(part.stream)):
+                return result_of_landed(table.refresh(), load_id, part)
         return result_of_commit(part, outcome.snapshot, history.current, table.log.format_version)
 
     def _merge(self, table: JavaTable, part: StagedRows, history: History) -> CopyOnWrite | PositionMerge | None:

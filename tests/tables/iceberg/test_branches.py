@@ -1,6 +1,8 @@
 """Generations on branches, beside the expiry of snapshots."""
 
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,6 +11,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import MergeMode, WriteMode
 from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
+from dagster_airbyte_proto.tables.iceberg.log import History
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from tests.conformance.table_branches import BRANCH, branch_part
 from tests.conformance.table_rows import SCHEMA, Reader, names, part, position_deletes, staged, table_name
@@ -72,3 +75,28 @@ def test_a_dropped_branch_leaves_no_snapshot_and_no_file(
     assert spark.table(f"{target.qualified}.snapshots").count() == 1
     assert not any(Path(file.path).exists() for file in load.files)
     assert names(iceberg_rows(target)) == [(0, "old")]
+
+
+def test_a_load_that_landed_is_not_refused_where_the_log_cannot_be_read_once_more(
+    iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit is refused after its effect, as over a connection to a database that breaks. Then the catalog goes."""
+    iceberg.commit("l1", branch_part(target, WriteMode.OVERWRITE, [(1, "a")]))
+    table = iceberg._table(target.name)
+    swap, refresh, looks = table.swap_metadata, table.refresh, count(1)
+
+    def swap_twice(base: Any, new: Any) -> None:
+        swap(base, new)
+        swap(base, new)
+
+    def refresh_once() -> History:
+        if next(looks) > 1:
+            raise OSError("the catalog is gone")
+        return refresh()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "swap_metadata", swap_twice)
+        patched.setattr(table, "refresh", refresh_once)
+        last = branch_part(target, WriteMode.OVERWRITE, [(2, "b")], after="l1", publishes=True)
+        assert iceberg.commit("l2", last).was_there
+    assert names(iceberg_rows(target)) == [(1, "a"), (2, "b")]

@@ -1,5 +1,8 @@
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +11,11 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.load import FileContent
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import REPLACING, WriteMode
+from dagster_airbyte_proto.tables.iceberg.log import History
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
 from dagster_airbyte_proto.tables.spark.session import query, start_session
@@ -308,3 +312,31 @@ def test_reading_on_in_a_java_iterable_raises_what_java_raised(spark: SparkSessi
     held.add("c")
     with pytest.raises(Py4JJavaError, match="ConcurrentModificationException"):
         next(items)
+
+
+def test_a_load_that_landed_is_not_refused_where_the_log_cannot_be_read_once_more(
+    iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit is refused after its effect, as over a connection to a database that breaks. Then the catalog goes."""
+    iceberg.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
+    load, table = part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]), iceberg._table(target.name)
+    again, alone, refresh, looks = table.change(load, table.refresh()), table.alone, table.refresh, count(1)
+
+    @contextmanager
+    def committing_twice() -> Iterator[None]:
+        with alone():
+            yield
+        again.commit()
+
+    def refresh_twice() -> History:
+        if next(looks) > 2:
+            raise OSError("the catalog is gone")
+        return refresh()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "alone", committing_twice)
+        patched.setattr(table, "refresh", refresh_twice)
+        with pytest.raises(CommitUnknown, match="the catalog is gone"):
+            iceberg.commit("l2", load)
+    assert iceberg.commit("l2", load).was_there
+    assert names(iceberg_rows(target)) == [(1, "a"), (2, "b")]

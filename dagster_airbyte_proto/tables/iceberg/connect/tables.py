@@ -143,7 +143,8 @@ class RemoteIcebergTables:
                 check_table_id(doing, table.log.table_uuid, part)
                 check_placement(doing, table.log, part)
                 if landed := self._land(table, history, load_id, part):
-                    discard_files(part, self.storage)
+                    if not landed.was_there:  # Else another writer may have landed them by reference.
+                        discard_files(part, self.storage)
                     return landed
         raise TableError(doing, _CONFLICTS, stream=str(part.stream))
 
@@ -250,12 +251,12 @@ class RemoteIcebergTables:
             snapshot = now.snapshot_of(load_id)
             if snapshot is None and refusal is None:
                 raise CommitUnknown(doing, "the table's log does not show it", stream=stream)
-        if snapshot is None and refusal is not None:
-            if failure_of(refusal) is not Failure.CONFLICT and now.current == base:
+        if snapshot is None:
+            if refusal is not None and failure_of(refusal) is not Failure.CONFLICT and now.current == base:
                 raise refusal
             return None
-        if snapshot is None or refusal is not None:
-            return None
+        if refusal is not None:  # The error came after the effect, or another writer has landed the load.
+            return result_of_landed(now, load_id, part)
         return result_of_commit(part, snapshot, base, table.log.format_version)
 
     def _merge(self, table: RemoteTable, base: Snapshot, staged: StagedPart, labels: Mapping[str, str]) -> None:

@@ -1,15 +1,22 @@
 """The conformance of Iceberg tables on a real Connect server."""
 
+from itertools import count
+from typing import Any
+
 import pytest
+from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.tables.care import TableCare
 from dagster_airbyte_proto.tables.formats import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.connect.delegation import check_credentials
+from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
+from dagster_airbyte_proto.tables.iceberg.connect.writes import insert
+from dagster_airbyte_proto.tables.iceberg.log import History
 from tests.conformance.table_care import CaredForTableConformance
-from tests.conformance.table_rows import SCHEMA, Bench
+from tests.conformance.table_rows import SCHEMA, Bench, names, part, table_name
 from tests.conformance.table_slices import SlicedTableConformance
 from tests.conformance.table_witness import WitnessConformance
 from tests.conformance.table_writer import TableWriterConformance
@@ -56,3 +63,29 @@ def test_a_catalog_that_vends_credentials_to_its_server_alone_is_refused() -> No
         check_credentials("lake", settings.get)
     settings["spark.sql.catalog.lake.s3.access-key-id"] = "ada"
     check_credentials("lake", settings.get)
+
+
+def test_a_load_that_landed_is_not_refused_where_the_log_cannot_be_read_once_more(
+    connected_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its INSERT is refused after its effect, and then the server goes."""
+    tables = connected_bench.writer
+    assert isinstance(tables, RemoteIcebergTables)
+    target = tables.prepare(TableSpec(table_name(), SCHEMA))
+    load, table, looks = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]), tables._table(target.name), count(1)
+    refresh = table.refresh
+
+    def insert_and_fail(session: SparkSession, *others: Any) -> None:
+        insert(session, *others)
+        session.table("nowhere").collect()
+
+    def refresh_twice() -> History:
+        if next(looks) > 2:
+            raise OSError("the server is gone")
+        return refresh()
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dagster_airbyte_proto.tables.iceberg.connect.tables.insert", insert_and_fail)
+        patched.setattr(table, "refresh", refresh_twice)
+        assert tables.commit("l1", load).was_there
+    assert names(connected_bench.read(target)) == [(1, "a")]
