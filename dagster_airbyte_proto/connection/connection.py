@@ -318,7 +318,7 @@ class Connection(StrictModel):
         if not re.fullmatch("[a-z0-9_]+", name):
             found = json.dumps(name[:60], ensure_ascii=False)
             raise ValueError(
-                f'must be of small letters, digits and "_" (it is the file\'s stem by default); found {found}'
+                f'must be of small letters, digits and "_" (by default it is that of the file or folder); found {found}'
             )
         return name
 

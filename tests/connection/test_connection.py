@@ -326,7 +326,7 @@ def test_a_fault_is_reported_in_plain_words(tmp_path: Path, text: str, found: st
 
 def test_a_name_that_cannot_come_from_the_file_is_explained(tmp_path: Path) -> None:
     assert refused(tmp_path, LOCAL, "my-shop.yaml") == (
-        'name: must be of small letters, digits and "_" (it is the file\'s stem by default); found "my-shop"'
+        'name: must be of small letters, digits and "_" (by default it is that of the file or folder); found "my-shop"'
     )
 
 
