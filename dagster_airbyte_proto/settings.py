@@ -210,16 +210,16 @@ class Settings(SettingsFile):
     secret_file: Path | None = None
 
     @classmethod
-    def load(cls, home: Path, file: Path | None = None) -> "Settings":
+    def load(cls, home: Path, file: Path | str | None = None) -> "Settings":
         """Returns the settings of a home folder. Raises one ConfigError that names every fault of the file.
 
         A relative warehouse starts at the file's folder, and so does a relative path in `state_url`.
         """
-        home = home.absolute()
+        home, path = home.absolute(), None if file is None else expanded(file)
         document = Document("settings", {}, {})
-        if file is not None:
-            document = read_document(file, what="settings file", may_be_empty=True)
-        written = validated(SettingsFile, document, folder=file.parent if file else home)
+        if path is not None:
+            document = read_document(path, what="settings file", may_be_empty=True)
+        written = validated(SettingsFile, document, folder=path.parent if path else home)
         return cls(
             home=home,
             state_url=written.state_url or _store_url(home / "state.db"),
@@ -230,7 +230,7 @@ class Settings(SettingsFile):
             spark=written.spark,
             registry=written.registry or PUBLIC_REGISTRY,
             run_on=written.run_on,
-            secret_file=file.absolute() if file and written.has_secrets() else None,
+            secret_file=path.absolute() if path and written.has_secrets() else None,
         )
 
     def make_home(self) -> bool:

@@ -34,6 +34,12 @@ def test_without_a_file_everything_lives_under_home(tmp_path: Path, monkeypatch:
     assert settings.spark == {}
 
 
+def test_a_file_may_be_named_by_a_text(tmp_path: Path) -> None:
+    written = load(tmp_path, "lease_seconds: 7")
+    assert Settings.load(tmp_path / "home", str(tmp_path / "airbyte-proto.yaml")) == written
+    assert written.lease_seconds == 7
+
+
 def test_a_file_of_comments_gives_the_defaults(tmp_path: Path) -> None:
     assert load(tmp_path, "# nothing yet\n") == Settings.load(tmp_path / "home")
 

@@ -16,7 +16,7 @@ def sync(
     connection: "Connection",
     *,
     home: Path | str | None = None,
-    settings: Path | None = None,
+    settings: Path | str | None = None,
     streams: Collection[str] | None = None,
     refresh: bool = False,
     merge: bool = False,
@@ -43,7 +43,7 @@ def sync_all(
     session: Any = None,
     *,
     home: Path | str | None = None,
-    settings: Path | None = None,
+    settings: Path | str | None = None,
 ) -> "list[SyncReport]":
     """Syncs all streams of these connections at once, each on an executor of a Spark cluster.
 

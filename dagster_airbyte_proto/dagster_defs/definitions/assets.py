@@ -27,6 +27,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.translator import (
 )
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PlannedStream
+from dagster_airbyte_proto.project_folder import expanded
 
 IncludedMetadata = Literal["column_metadata", "insights"]
 """The same names as in Dagster's other components."""
@@ -39,8 +40,8 @@ class AssetOptions(TypedDict, total=False):
     """The options of `connector_assets` and `build_connector_assets` beside the connection."""
 
     translator: StreamTranslator | None
-    catalog: Path | None
-    home: Path | None
+    catalog: Path | str | None
+    home: Path | str | None
     spark_catalog: str
     table_format: TableFormat
     name: str | None
@@ -57,8 +58,8 @@ def connector_assets(
     *,
     connection: Connection,
     translator: StreamTranslator | None = None,
-    catalog: Path | None = None,
-    home: Path | None = None,
+    catalog: Path | str | None = None,
+    home: Path | str | None = None,
     spark_catalog: str = "",
     table_format: TableFormat = "iceberg",
     name: str | None = None,
@@ -81,7 +82,7 @@ def connector_assets(
     """
 
     options = StepOptions(name, partitions_def, backfill_policy, pool, op_tags, retry_policy, required_resource_keys)
-
+    file = expanded(catalog) if catalog else None
     tables = TablesOfAssets(spark_catalog, table_format, partitions_def is not None)
 
     def made(function: Callable[..., Any], offered: Catalog | None) -> dg.AssetsDefinition:
@@ -96,7 +97,7 @@ def connector_assets(
             io_manager_key,
             checks,
             make=partial(made, function),
-            catalog_file=catalog or saved_catalog_path(connection, home),
+            catalog_file=file or saved_catalog_path(connection, home),
         )
         references = code_references(connection, None if function.__module__ == __name__ else function)
         return connection_step(
@@ -107,7 +108,7 @@ def connector_assets(
         )(function)
 
     def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        return made(function, saved_catalog(connection, catalog=catalog, home=home))
+        return made(function, saved_catalog(connection, catalog=file, home=home))
 
     return decorated
 

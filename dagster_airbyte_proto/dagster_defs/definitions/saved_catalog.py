@@ -16,7 +16,7 @@ _UNKNOWN_KEY: tuple[FieldPath, ...] = (("?",),)
 
 
 def saved_catalog(
-    connection: Connection, *, catalog: Path | None = None, home: Path | None = None, remedy: str = ""
+    connection: Connection, *, catalog: Path | None = None, home: Path | str | None = None, remedy: str = ""
 ) -> Catalog | None:
     """The catalog in the file `catalog`, or the one that `airbyte-proto discover --save` saved under `home`, if any.
 
@@ -39,7 +39,7 @@ def saved_catalog(
         raise _unusable(connection, path, error.found, remedy) from error
 
 
-def saved_catalog_path(connection: Connection, home: Path | None = None) -> Path:
+def saved_catalog_path(connection: Connection, home: Path | str | None = None) -> Path:
     """The file in which `airbyte-proto discover --save` saves the catalog."""
     return home_folder(home) / "catalogs" / f"{connection.name}.json"
 

@@ -17,7 +17,7 @@ def enrich(
     schema: "FrameSchema | None" = None,
     rows_per_second: float | None = None,
     home: Path | str | None = None,
-    settings: Path | None = None,
+    settings: Path | str | None = None,
 ) -> "Frame":
     """Returns a frame of the rows that an enrichment makes of those of `frame`: none, one or several of each.
 
@@ -27,10 +27,11 @@ def enrich(
     ConfigError if the connector is no enrichment, if its config is wrong, or if the connection has more than connector
     and config: nothing else of it would count.
     """
-    from dagster_airbyte_proto.project_folder import home_folder
+    from dagster_airbyte_proto.project_folder import expanded, home_folder
     from dagster_airbyte_proto.sync.enrichment.row_enrichment import RowEnrichment, check_enrichment
     from dagster_airbyte_proto.tables.spark.mapped_frames import mapped_frame
 
-    make_rows = RowEnrichment(connection, dict(options or {}), home_folder(home).absolute(), settings, rows_per_second)
+    file = None if settings is None else expanded(settings).absolute()
+    make_rows = RowEnrichment(connection, dict(options or {}), home_folder(home).absolute(), file, rows_per_second)
     check_enrichment(make_rows)
     return mapped_frame(frame, make_rows, schema)

@@ -21,7 +21,7 @@ def push(
     connection: "Connection",
     *,
     home: Path | str | None = None,
-    settings: Path | None = None,
+    settings: Path | str | None = None,
     streams: Collection[str] | None = None,
     plan: bool = False,
     full: bool = False,

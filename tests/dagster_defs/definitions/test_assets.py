@@ -48,6 +48,16 @@ def test_every_stream_of_the_catalog_is_an_asset(tmp_path: Path) -> None:
     assert all(spec.skippable for spec in assets.specs)
 
 
+def test_paths_may_be_texts(tmp_path: Path) -> None:
+    path = save(tmp_path, USERS)
+
+    of_file = connector_assets(connection=connection(), catalog=str(path))(_landing)
+    of_home = connector_assets(connection=connection(), home=str(tmp_path))(_landing)
+
+    assert _keys(of_file) == _keys(of_home) == ["shop/users"]
+    assert definition_of(of_file).catalog_file == definition_of(of_home).catalog_file == path
+
+
 def test_the_options_of_a_step_reach_it(tmp_path: Path) -> None:
     save(tmp_path, USERS)
     daily = dg.DailyPartitionsDefinition("2026-01-01")
