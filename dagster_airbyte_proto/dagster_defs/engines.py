@@ -44,6 +44,9 @@ class ConnectorSettings(Protocol):
     def compact_after_small_files(self) -> int: ...
 
     @property
+    def keep_history_days(self) -> float: ...
+
+    @property
     def run_on(self) -> str: ...
 
 
@@ -70,6 +73,7 @@ def engine_settings(connector: ConnectorSettings) -> Settings:
     own_fields = {
         "lease_seconds": connector.lease_seconds,
         "compact_after": compact_after,
+        "keep_history_days": connector.keep_history_days,
         "run_on": connector.run_on,
     }
     home = home_folder(connector.home)

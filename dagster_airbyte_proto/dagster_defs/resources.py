@@ -67,8 +67,9 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     waits up to `lease_wait_seconds` for it. `shared_state` decides what happens when only some of the streams that
     share one state are selected: "refuse" fails, "whole" syncs the others too. After a sync, each table it wrote to is
     compacted if it has `compact_after_delete_files` delete files or `compact_after_small_files` small files; 0 means
-    never. `run_on` "executors" runs the connectors on the executors of the Spark session, unless a connection says
-    otherwise.
+    never. Past states, loads and reports are kept for `keep_history_days`; 0 means for ever, and else it is at least 7.
+    `run_on` "executors" runs the connectors on the executors of the Spark session, unless a connection says otherwise.
+    A settings file is not read.
     """
 
     state: SqlStateStore | None = None
@@ -78,6 +79,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     progress_seconds: float = 10.0
     compact_after_delete_files: int = 4
     compact_after_small_files: int = 100
+    keep_history_days: float = 365.0
     shared_state: str = SharedStatePolicy.REFUSE.value
     run_on: str = "driver"
     _running_syncs: list[BackgroundSync[Any]] = PrivateAttr(default_factory=list)

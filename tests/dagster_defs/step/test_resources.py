@@ -6,15 +6,20 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from pydantic import BaseModel
 
 from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.dagster_defs.engines import engine_settings
 from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
+from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOManager
+from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
 from dagster_airbyte_proto.errors import ConfigError
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options, resources, shop_assets
 from tests.dagster_defs.support.shop_runs import Run, Runs
 from tests.sync.test_sync import expect, two
+
+_DOCS = Path(__file__).parents[3] / "docs" / "dagster"
 
 
 def run_with(shop: Runs, **given: object) -> Run:
@@ -69,13 +74,36 @@ def test_a_word_that_is_no_choice_is_refused(runs: OpenRuns) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value", "named"),
-    [("lease_seconds", 0.0, "lease_seconds"), ("compact_after_small_files", -5, "compact_after.small_files")],
+    [
+        ("lease_seconds", 0.0, "lease_seconds"),
+        ("compact_after_small_files", -5, "compact_after.small_files"),
+        ("keep_history_days", 3.0, "keep_history_days"),
+    ],
 )
 def test_a_number_that_no_settings_file_may_have_is_refused(field: str, value: Any, named: str, tmp_path: Path) -> None:
     connector = ConnectorResource(home=str(tmp_path), **{field: value})
     with pytest.raises(ConfigError, match="config of ConnectorResource") as refused:
         engine_settings(connector)
     assert named in str(refused.value)
+
+
+def test_history_may_be_kept_for_ever(tmp_path: Path) -> None:
+    assert engine_settings(ConnectorResource(home=str(tmp_path))).keep_history_days == 365
+    assert engine_settings(ConnectorResource(home=str(tmp_path), keep_history_days=0)).keep_history_days == 0
+
+
+@pytest.mark.parametrize(
+    ("resource", "page"),
+    [
+        (ConnectorResource, "assets.md"),
+        (SparkSessionResource, "tables.md"),
+        (SparkTableIOManager, "tables.md"),
+    ],
+)
+def test_every_field_of_a_resource_is_documented(resource: type[BaseModel], page: str) -> None:
+    text = (_DOCS / page).read_text()
+    rows = "".join(line for line in text.splitlines() if line.startswith("| `"))
+    assert [name for name in resource.model_fields if f"`{name}`" not in rows] == []
 
 
 def test_assets_that_dagster_renamed_are_synced(runs: OpenRuns) -> None:
