@@ -183,6 +183,8 @@ def test_files_of_a_project_that_cannot_be_read_are_named(place: Place) -> None:
     tap = {"plugins": {"extractors": [{"name": "tap-x"}]}}
     (root / "meltano.yml").write_text(json.dumps({**tap, "include_paths": ["/etc/*.yml"]}))
     assert "reading include_paths: '/etc/*.yml'" in place.run("import", "project").err
+    (root / "meltano.yml").write_text(json.dumps({**tap, "include_paths": "./more.yml"}))
+    assert "reading include_paths: in project/meltano.yml it is no list" in place.run("import", "project").err
     (root / "meltano.yml").write_text(json.dumps(tap))
     (root / ".env").write_bytes(b"NAME=\xff\n")
     assert "project/.env: it is not UTF-8 text" in place.run("import", "project").err

@@ -175,6 +175,26 @@ def test_an_heir_of_itself_is_refused() -> None:
         parsed_project({"plugins": {"extractors": taps}})
 
 
+def test_a_parent_that_is_no_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="reading plugin tap-x: its inherit_from is no name"):
+        parsed_project({"plugins": {"extractors": [{"name": "tap-x", "inherit_from": ["tap-y"]}]}})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"environments": 5},
+        {"default_environment": ["dev"]},
+        {"jobs": True, "schedules": 1},
+        {"plugins": {"extractors": [{"name": "tap-x", "settings": 3}], "loaders": 4}},
+    ],
+)
+def test_a_part_that_is_no_list_counts_as_none(wrong: dict[str, Any]) -> None:
+    project = parsed_project({"plugins": {"extractors": [{"name": "tap-x"}]}, **wrong})
+    assert [tap.name for tap in project.taps] == ["tap-x"]
+    assert project.not_imported == ()
+
+
 def test_what_cannot_be_carried_over_is_named() -> None:
     assert _project().not_imported == (
         "loaders target-jsonl: tables are written by airbyte-proto itself; with --loader NAME the records go there",

@@ -208,6 +208,11 @@ def test_it_is_a_connection_once_its_columns_are_named(tmp_path: Path) -> None:
         ({"source": {"use": "source-x", "limits": {"max_memory": "9" * 400}}}, "9', and no size"),
         ({"source": {"use": "source-x", "config": "x"}}, "source.config is no mapping"),
         ({"source": {"use": "source-x", "permissions": {"fs": {"allowed_preopens": "/data"}}}}, "is no list"),
+        ({"source": {"use": "source-x", "streams": 5}}, "source.streams is no list"),
+        ({"source": {"use": "source-x", "streams": [{"name": "a", "columns": "id"}]}}, "streams.a.columns is no list"),
+        ({"source": {"use": "source-x", "streams": [{"name": "a", "primary_key": 1}]}}, "a.primary_key is no list"),
+        ({"destination": {"use": "dest-x", "primary_key": {"id": 1}}}, "destination.primary_key is no list"),
+        ({"transforms": [{"use": "transform-validate", "config": {"rules": 1}}]}, "transforms.0.config.rules is"),
     ],
 )
 def test_a_fault_says_where_it_is(change: dict[str, Any], found: str) -> None:

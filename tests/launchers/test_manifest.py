@@ -116,6 +116,7 @@ def test_every_place_that_names_code_is_told(tmp_path: Path) -> None:
         ("a: !!python/object:os.x {}", ": line 1: is not YAML: could not determine a constructor for the tag"),
         ("a: \x00", ": is not YAML: it holds characters that YAML does not allow"),
         ("a: &a [*a]", ": is nested too deeply, or holds itself by an alias"),
+        ("a: 2024-02-30", ": holds a value that is to be in quotes: day "),
         (f"a: {'[' * 5000}", ": is nested too deeply, or holds itself by an alias"),
         (MANIFEST.replace("DeclarativeSource", "Source"), ": line 2, type: must be DeclarativeSource"),
         (MANIFEST.replace("\nstreams:", "\nothers:"), ": streams: is missing, and so is dynamic_streams"),

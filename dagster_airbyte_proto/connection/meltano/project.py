@@ -166,11 +166,20 @@ def _plugin(
 def _lineage(name: str, written: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Returns the plugin and its parents, the plugin last."""
     lineage = [written[name]]
-    while (parent := lineage[0].get("inherit_from")) in written and parent != lineage[0]["name"]:
+    while (parent := _parent(lineage[0])) in written and parent != str(lineage[0]["name"]):
         if len(lineage) > _MAX_DEPTH:
             raise ConfigError(f"reading plugin {name}", "it inherits from itself", remedy="Correct its inherit_from.")
-        lineage.insert(0, written[str(parent)])
+        lineage.insert(0, written[parent])
     return lineage
+
+
+def _parent(plugin: Mapping[str, Any]) -> str:
+    """Returns the name of the plugin that it inherits from; empty if there is none."""
+    named = plugin.get("inherit_from") or ""
+    if not isinstance(named, str):
+        remedy = "Name one plugin there."
+        raise ConfigError(f"reading plugin {plugin['name']}", "its inherit_from is no name", remedy=remedy)
+    return named
 
 
 def _not_imported_of_plugin(whole: Mapping[str, Any], extras: Mapping[str, Any]) -> list[str]:
@@ -221,17 +230,18 @@ def _other_parts(document: Mapping[str, Any], plugins: Mapping[str, Any]) -> lis
 
 def _environment(document: Mapping[str, Any], wanted: str | None) -> Mapping[str, Any]:
     known = {str(each["name"]): each for each in _named_entries(document.get("environments"))}
-    name = wanted or document.get("default_environment")
-    if name is None or (wanted is None and name not in known):
+    name = wanted or str(document.get("default_environment") or "")
+    if not name or (wanted is None and name not in known):
         return {}
     if name not in known:
         listed = ", ".join(known) or "none"
         raise ConfigError("choosing the environment", f"there is no {name!r}", remedy=f"There are: {listed}.")
-    return known[str(name)]
+    return known[name]
 
 
 def _named_entries(values: Any) -> list[Mapping[str, Any]]:
-    return [each for each in values or () if isinstance(each, Mapping) and "name" in each]
+    listed = values if isinstance(values, list) else []
+    return [each for each in listed if isinstance(each, Mapping) and "name" in each]
 
 
 def _texts(values: Any) -> tuple[str, ...]:

@@ -137,15 +137,13 @@ class _Import:
             given = self._mapping(permissions.get(room), f"{place}.{room}")
             self._leave(given, frozenset((word,)), f"{place}.{room}.")
             if given.get(word) is not None:
-                if not isinstance(given[word], list):
-                    raise self._fault(f"{place}.{room}.{word} is no list", "Write it as [one, two].")
-                yield room, {word: given[word]}
+                yield room, {word: self._list(given[word], f"{place}.{room}.{word}")}
 
     def _streams(
         self, source: Mapping[str, Any], destination: Mapping[str, Any]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         write = self._word(_WRITES, destination.get("write_mode", "append"), "destination.write_mode")
-        for number, stream in enumerate(source.get("streams") or ()):
+        for number, stream in enumerate(self._list(source.get("streams") or None, "source.streams")):
             if not isinstance(stream, Mapping) or not stream.get("name"):
                 raise self._fault(f"source.streams.{number} has no name", "Give it one.")
             place = f"source.streams.{stream['name']}"
@@ -153,17 +151,24 @@ class _Import:
             cursor = None if stream.get("sync_mode") == "cdc" else stream.get("cursor_field")
             self._leave(stream, _OF_STREAM if cursor else _OF_STREAM - {"cursor_field"}, f"{place}.")
             read = self._word(_READS, stream.get("sync_mode", "full_refresh"), f"{place}.sync_mode")
-            key = stream.get("primary_key") or destination.get("primary_key")
+            key = self._key(stream, destination, place)
+            columns = self._list(stream.get("columns") or None, f"{place}.columns")
             yield (
                 str(stream["name"]),
                 {
                     "read": read,
                     "write": write,
                     **({"cursor": cursor} if cursor else {}),
-                    **({"primary_key": [key] if isinstance(key, str) else list(key)} if key else {}),
-                    **({"select": list(stream["columns"])} if stream.get("columns") else {}),
+                    **({"primary_key": key} if key else {}),
+                    **({"select": columns} if columns else {}),
                 },
             )
+
+    def _key(self, stream: Mapping[str, Any], destination: Mapping[str, Any], place: str) -> list[Any]:
+        """The key of a stream: its own, or else that of all streams of the destination."""
+        place, of = (place, stream) if stream.get("primary_key") else ("destination", destination)
+        key = of.get("primary_key") or None
+        return [key] if isinstance(key, str) else self._list(key, f"{place}.primary_key")
 
     def _transform(self, part: Any, number: int) -> dict[str, Any]:
         place = f"transforms.{number}"
@@ -186,7 +191,7 @@ class _Import:
                 )
             return {"sql": query}
         if name == "transform-validate":
-            return {"validate": list(step.get("rules") or ())}
+            return {"validate": self._list(step.get("rules") or None, f"{place}.config.rules")}
         self._left.append(f"the columns that {name} fills: add them to its step, as in columns: {{email: string}}")
         return {"connector": self._connector(part, place), "config": self._config(part, place)}
 
@@ -250,6 +255,11 @@ class _Import:
         if found is not None and not isinstance(found, Mapping):
             raise self._fault(f"{place} is no mapping of keys to values", "Look at the file.")
         return found or {}
+
+    def _list(self, found: Any, place: str) -> list[Any]:
+        if found is not None and not isinstance(found, list):
+            raise self._fault(f"{place} is no list", "Write it as [one, two].")
+        return found or []
 
     def _leave(self, part: Mapping[str, Any], known: frozenset[str], place: str) -> None:
         self._left += [f"{place}{name}" for name in part if name not in known]

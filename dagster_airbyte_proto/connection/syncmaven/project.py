@@ -86,7 +86,7 @@ def imported_sync(project: SyncmavenProject, sync: ProjectFile) -> ImportedSync:
     query, cursor = _model(project, content, sync.id, left)
     package, credentials = _connection(project, content.get("destination"), sync.id, left)
     config, variables = _filled(credentials, "credentials", left)
-    transforms = [_transform(project, each, sync.id, left) for each in _enrichments(content)]
+    transforms = [_transform(project, each, sync.id, left) for each in _enrichments(content, sync.id)]
     stream = content.get("stream")
     if not stream:
         left.append(f"it names no stream: put the destination's in the place of {_DEFAULT_STREAM!r}")
@@ -259,8 +259,11 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _enrichments(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = content.get("enrichments") or ([content["enrichment"]] if content.get("enrichment") else [])
+def _enrichments(content: Mapping[str, Any], sync: str) -> list[Mapping[str, Any]]:
+    found = content.get("enrichments") or content.get("enrichment") or []
+    found = [found] if isinstance(found, str | Mapping) else found
+    if not isinstance(found, list):
+        raise ConfigError(f"importing sync {sync}", "its enrichments are no list", remedy="Write them as [one, two].")
     return [
         {"connection": each} if isinstance(each, str) else each for each in found if isinstance(each, str | Mapping)
     ]

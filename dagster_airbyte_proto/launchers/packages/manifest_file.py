@@ -85,6 +85,8 @@ def _parse(raw: bytes, where: str) -> tuple[yaml.Node, dict[str, Any]]:
         raise config_error(where, [Fault((), "is not YAML: it holds characters that YAML does not allow")]) from None
     except RecursionError:
         raise config_error(where, [Fault((), "is nested too deeply, or holds itself by an alias")]) from None
+    except (ValueError, TypeError) as error:  # A date that is none, such as 2024-02-30; a key that JSON cannot have.
+        raise config_error(where, [Fault((), f"holds a value that is to be in quotes: {error}")]) from None
     if node is None or not isinstance(content, dict):
         found = "is empty" if content is None else f"must be a mapping of keys to values; found {kind_of(content)}"
         raise config_error(where, [Fault((), found)])

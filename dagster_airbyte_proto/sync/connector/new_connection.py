@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.atomic_files import has_no_room, write_atomically, write_new_file
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.document import Document
 from dagster_airbyte_proto.connection.drafting.config_fields import Prompter
 from dagster_airbyte_proto.connection.drafting.connection_file import (
     Draft,
@@ -22,6 +23,7 @@ from dagster_airbyte_proto.connection.drafting.connection_file import (
     PushedTable,
     draft,
 )
+from dagster_airbyte_proto.connection.validation import validated
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry, RegistryEntry
 from dagster_airbyte_proto.protocols.events import SpecEvent
@@ -33,6 +35,7 @@ _REQUIREMENT = re.compile(r"[\w.-]+(\[[\w,.-]*\])?==\S+")
 _NPM_PACKAGE = re.compile(r"(@[\w.-]+/)?[\w.-]+@\d+\.\d+\.\d+[\w.+-]*")
 _PROGRAM = re.compile(r"(?:source|tap|destination|target)-[\w.-]+")
 _ROLE = re.compile(r"(?:^|[/._-])(source|tap|destination|target)[_-]", re.IGNORECASE)
+_NAMED_BY = {"pypi": "package", "npm": "package", "local": "command", "manifest": "manifest", "docker": "image"}
 _LOW_CODE = (
     "It is a low-code connector: with its manifest.yaml it also runs without Docker, by\n"
     "launch: {kind: manifest, path: manifest.yaml}"
@@ -123,8 +126,11 @@ def chosen_connector(
 ) -> NewConnector:
     """The connector that a text stands for, for a connection in `file`. Only a bare name opens the registry.
 
-    There a connector of the `role` comes before others of its name.
+    There a connector of the `role` comes before others of its name. Raises ConfigError if there is none of that name.
     """
+    if not text:
+        remedy = "Name it by a registry's name, a package, an image, a manifest file or a command."
+        raise ConfigError("choosing a connector", "its name is empty", remedy=remedy)
     if kind := launch_kind(text):
         return named_connector(kind, text, file, protocol)
     if protocol == "singer" or text.startswith(("tap-", "target-")):
@@ -141,8 +147,11 @@ def named_connector(kind: str, text: str, file: Path, protocol: str | None = Non
     """The connector that a package, an image, a manifest or a command is, for a connection in `file`.
 
     Nearly all taps are called tap-…, all targets target-…, and nothing else is: that decides on the protocol, unless
-    it is given. A package of npm is Syncmaven's, whose connectors are destinations.
+    it is given. A package of npm is Syncmaven's, whose connectors are destinations. Raises ConfigError for a text
+    that names nothing.
     """
+    if not text.strip():
+        raise ConfigError("choosing a connector", f"its {_NAMED_BY[kind]} is empty")
     if kind == "manifest":
         if protocol == "singer":
             raise ConfigError("choosing a connector", "a manifest is no Singer tap", remedy="Name a tap's package.")
@@ -159,8 +168,6 @@ def named_connector(kind: str, text: str, file: Path, protocol: str | None = Non
             words = shlex.split(text)
         except ValueError as error:  # A quote without its end.
             raise ConfigError("choosing a connector", f"its command cannot be split into words: {error}") from error
-        if not words:
-            raise ConfigError("choosing a connector", "its command is empty")
         here = {"kind": kind, "command": words}
         return NewConnector(protocol, {**here, "command": _relative(words, file)}, here, role=role)
     launch = {"kind": kind, "image" if kind == "docker" else "package": text}
@@ -251,8 +258,9 @@ class _SpecReader(NamedTuple):
 
     def _fetched(self, connector: NewConnector, *, is_destination: bool) -> Mapping[str, Any]:
         launched = {"protocol": connector.protocol, "launch": connector.launch_here}
-        document = {"name": self.connection, "connector": launched, "config": {}}
-        unwritten = Connection.model_validate(document, context={"folder": Path()})
+        written = {"name": self.connection, "connector": launched, "config": {}}
+        document = Document(f"writing connection {self.connection}", written, {})
+        unwritten = validated(Connection, document, folder=Path())
         with self.open_engine() as engine:
             if is_destination:
                 with opened_destination(engine, unwritten, on_line=self.on_line) as destination:

@@ -76,7 +76,9 @@ def _document(file: Path) -> Mapping[str, Any]:
     from dagster_airbyte_proto.connection.meltano.project import merged_documents
 
     first = read_document(file, what="Meltano project").data
-    patterns = first.get("include_paths") or ()
+    patterns = first.get("include_paths") or []
+    if not isinstance(patterns, list):
+        raise ConfigError("reading include_paths", f"in {file} it is no list", remedy="Write it as [one.yml, two.yml].")
     included = [path for pattern in patterns for path in _included(file.parent, str(pattern)) if path != file]
     return merged_documents([first, *(read_document(path, what="Meltano project").data for path in included)])
 
