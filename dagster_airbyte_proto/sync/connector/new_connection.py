@@ -151,7 +151,8 @@ def named_connector(kind: str, text: str, file: Path, protocol: str | None = Non
     that names nothing.
     """
     if not text.strip():
-        raise ConfigError("choosing a connector", f"its {_NAMED_BY[kind]} is empty")
+        found = f"its {_NAMED_BY[kind]} is empty"
+        raise ConfigError("choosing a connector", found, remedy="Name one, or leave the option out.")
     if kind == "manifest":
         if protocol == "singer":
             raise ConfigError("choosing a connector", "a manifest is no Singer tap", remedy="Name a tap's package.")
