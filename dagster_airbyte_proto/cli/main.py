@@ -64,6 +64,7 @@ COMMANDS = (
 _FAILED = 1
 _USAGE = 2
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_PLACE = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,10 +129,14 @@ def _known_error_answer(call: Call, error: ProtoError) -> Answer:
 
 
 def _error_of_machine(error: OSError) -> ProtoError | None:
-    """The error for a file that this user may not have, or that has no room; None for one of ours."""
+    """The error for a file that this user may not have, that cannot be at its place, or that has no room; None for one
+    of ours."""
     found = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
     if error.errno in _NOT_ALLOWED:
         remedy = "Give this user the right to it, or name another place. --verbose shows where this was raised."
+        return ConfigError("using a file", found, remedy=remedy)
+    if error.errno in _NO_PLACE and error.filename:
+        remedy = "Name another place. --verbose shows where this was raised."
         return ConfigError("using a file", found, remedy=remedy)
     if has_no_room(error):
         return StagingError("writing a file", found, remedy="Make room there, then run the command again.")

@@ -136,6 +136,7 @@ def test_the_example_is_built_and_its_rows_land(place: Place) -> None:
         (("--language", "c", "new"), "--new-connector takes --language and NAME"),
         (("--new-connector", "rapidbyte", "--language", "c", "--force"), "and no other option of init"),
         (("--new-connector", "rapidbyte", "--language", "c", "taken"), "taken is there already"),
+        (("--new-connector", "rapidbyte", "--language", "c", "taken/mine.c/new"), "using a file: taken/mine.c/new"),
         (("--no-check",), "Missing argument 'NAME'"),
     ],
 )
