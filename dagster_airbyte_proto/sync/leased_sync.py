@@ -9,20 +9,22 @@
 4. Report: write the report to the state store, release the lease.
 
 An error of step 1 or 2 is raised, and so is one that keeps the connector from starting. From then on it is in the
-report, because some loads may be committed. The state store gets a report of each run that has a number.
+report, because some loads may be committed. The state store gets a report of each run that got its lease, also of one
+that such an error ended. One that finds a push under its name gets none: the runs of that name are those of the push.
 """
 
 import shlex
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
+from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.connection import PARTITIONS_AT_ONCE
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
@@ -56,7 +58,7 @@ from dagster_airbyte_proto.sync.report import (
     overall_status,
     sum_of_lines,
 )
-from dagster_airbyte_proto.sync.run_end import end_run
+from dagster_airbyte_proto.sync.run_end import end_run, noting_failure
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.state_server.component_values import Kept, source_changes
@@ -87,23 +89,28 @@ def sync_leased(
     """Runs one sync under a lease of its own. Raises ProtoError for what goes wrong before the connector runs."""
     options, log, telemetry = sync_options
     check_retries(request, connection.name, is_relay=connection.to is not None)
-    with acquire_lease(
-        engine.store,
-        connection.name,
-        options.run_id or "",
-        engine.settings.lease_seconds,
-        _lease_wait(options, log),
-        slot=_slot(engine, connection, request),
-    ) as renewal:
+    with (
+        acquire_lease(
+            engine.store,
+            connection.name,
+            options.run_id or "",
+            engine.settings.lease_seconds,
+            _lease_wait(options, log),
+            slot=_slot(engine, connection, request),
+        ) as renewal,
+        ExitStack() as opened,
+    ):
         reach("run.leased")
         _check_no_push(engine, connection)
-        run = LeasedRun(options, renewal, log, telemetry.delivery_meter)
-        destination = destination_of_run(engine, connection, log)
-        enrichers = _enrichers(run, engine, connection)
-        engine = engine_of_run(engine, destination, run, retries_unknown=request.retries_unknown)
-        with Committer(
-            engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry
-        ) as committer:
+        with _noting_failure(engine, renewal.lease, log, request):
+            run = LeasedRun(options, renewal, log, telemetry.delivery_meter)
+            destination = destination_of_run(engine, connection, log)
+            enrichers = _enrichers(run, engine, connection)
+            engine = engine_of_run(engine, destination, run, retries_unknown=request.retries_unknown)
+            committer = Committer(
+                engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry
+            )
+            opened.enter_context(committer)
             recovered = len(committer.recover(goes_to_destination) if destination else committer.recover())
             if not request.refresh:
                 check_is_mounted(engine.store, connection.name, _refresh_command(connection, request))
@@ -112,7 +119,22 @@ def sync_leased(
             context = SyncContext(
                 engine, source, request, options, renewal, committer, profiles, log, destination, enrichers
             )
-            return _sync(context, recovered)
+        return _sync(context, recovered)
+
+
+def _noting_failure(engine: Engine, lease: Lease, log: RunLog, request: SyncRequest) -> AbstractContextManager[None]:
+    """Notes in the store why the run ended, if an error ends it in here."""
+
+    def failed(error: ProtoError) -> SyncReport:
+        report = failed_report(lease.connection, lease.run_id, error, str(log.path))
+        return msgspec.structs.replace(
+            report,
+            error=log.masked(report.error or ""),
+            partition=request.partition,
+            shared_state=bool(last_report(engine.store, lease.connection).get("shared_state")),
+        )
+
+    return noting_failure(engine, lease, log, failed)
 
 
 def _refresh_command(connection: Connection, request: SyncRequest) -> str:
@@ -168,16 +190,13 @@ def _slot(engine: Engine, connection: Connection, request: SyncRequest) -> Slot:
 def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     """The steps of one run that holds its connection."""
     started_at = time.monotonic()
-    open_tables_early(context)
-    recovered_loads += recover_loads(context)
-    plan = plan_sync(context)
-    try:
+    with _noting_failure(context.engine, context.lease, context.log, context.request):
+        open_tables_early(context)
+        recovered_loads += recover_loads(context)
+        plan = plan_sync(context)
         recovered_loads += recover_resends(context, plan)
         resent = resend_rejections(context, plan)
         readings = read_streams(context, plan)
-    except ProtoError as error:
-        _end_failed_run(context, error)
-        raise
     latest = {stream: schema for each in readings for stream, schema in each.prepared.schema_updates.latest.items()}
     schemas = {**plan.stored_schemas, **latest}
     if schemas != plan.stored_schemas:
@@ -192,19 +211,6 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     runs = runs_in_order(plan, [each.prepared for each in readings]).values()
     due = tables_due(runs, context.engine.settings.compact_after) if not context.destination else ()
     return FinishedSync(report, tuple(due))
-
-
-def _end_failed_run(context: SyncContext, error: ProtoError) -> None:
-    """Notes in the store why a run ended whose connector never ran: it would look like one that died."""
-    failed = failed_report(context.connection, context.lease.run_id, error, str(context.log.path))
-    with suppress(ProtoError):  # The store may be what failed, and the first error is the one to be raised.
-        report = msgspec.structs.replace(
-            failed,
-            error=context.source.mask.text(failed.error or ""),
-            partition=context.request.partition,
-            shared_state=bool(last_report(context.store, context.connection).get("shared_state")),
-        )
-        end_run(context.engine, context.lease, report, context.log)
 
 
 def _report(

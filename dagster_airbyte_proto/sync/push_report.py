@@ -71,6 +71,7 @@ class PushReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a whole push, or of one `partition`. `log` is the run's log. With `is_plan` nothing was sent.
 
     `warnings` tell of a destination whose counts differ from what was sent, `notes` of what it does not answer.
+    `error` is why it ended before its first stream.
     """
 
     connection: str
@@ -85,8 +86,23 @@ class PushReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     log: str = ""
     partition: str = ""
+    error: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         value: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
         value["seconds"] = round(value["seconds"], 3)
         return value
+
+
+def failed_push(connection: str, run_id: str, error: ProtoError, log: str) -> PushReport:
+    """The report of a push that failed, or was cancelled, before its first stream."""
+    return PushReport(
+        connection=connection,
+        status=SyncStatus.CANCELLED if isinstance(error, Cancelled) else SyncStatus.FAILED,
+        run_id=run_id,
+        recovered_loads=0,
+        streams={},
+        seconds=0.0,
+        log=log,
+        error=str(error),
+    )

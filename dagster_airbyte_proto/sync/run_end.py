@@ -1,9 +1,12 @@
 """Ends a sync or push in the state store: its report is kept, and the connection's old history is pruned."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.errors import ProtoError, StateConflict
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.push_report import PushReport
@@ -22,3 +25,23 @@ def end_run(engine: Engine, lease: Lease, report: SyncReport | PushReport, log: 
             engine.store.prune_history(lease, days=days)
         except ProtoError as error:  # The run is over. The next one prunes.
             log.write("WARN", f"old history was not pruned: {error}")
+
+
+@contextmanager
+def noting_failure(
+    engine: Engine, lease: Lease, log: RunLog, failed: Callable[[ProtoError], SyncReport | PushReport]
+) -> Iterator[None]:
+    """Ends the run in the store, by the report that `failed` makes, if an error ends it in here: while it prepares, and
+    before it has a report of its own. Without that the store would show the run before, or one that seems to have died.
+    """
+    try:
+        yield
+    except StateConflict:  # Another run has taken the connection over, and its runs are that one's to record.
+        raise
+    except ProtoError as error:
+        with suppress(ProtoError):  # The store may be what failed, and the first error is the one to be raised.
+            report = failed(error)
+            # Without streams: no generation begins or ends. If the run has begun, this repeats it and changes nothing.
+            engine.store.begin_run(lease, refreshed=(), streams=(), partition=report.partition)
+            end_run(engine, lease, report, log)
+        raise

@@ -90,14 +90,15 @@ class RunLog:
         """Masks by this one from now on, in the place of its owner's older one. Secrets may turn up during a run."""
         self._masks = {**self._masks, id(owner): mask}
 
-    def _masked(self, text: str) -> str:
+    def masked(self, text: str) -> str:
+        """The text without the secrets that the run knows of so far."""
         for mask in self._masks.values():
             text = mask.text(text)
         return text
 
     def _shown(self, text: str) -> str:
         # Cut before it is masked, for that takes time, and after it: a secret that the first cut divides is not shown.
-        return _cut(_printable(self._masked(text[: 2 * _MAX_LINE_CHARACTERS])))
+        return _cut(_printable(self.masked(text[: 2 * _MAX_LINE_CHARACTERS])))
 
     def write(self, level: str, text: str) -> None:
         text = self._shown(text)

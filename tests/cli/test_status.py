@@ -79,6 +79,16 @@ def test_a_sync_whose_connector_cannot_start_is_shown_with_its_error(
     assert "SHOP_REGION" in found["error"]
 
 
+def test_a_sync_that_is_refused_before_it_begins_is_shown_with_its_error(place: Place) -> None:
+    file = place.connect(USERS, config={"scenario": {}, "password": "${env:NO_SUCH_SECRET}"})
+    place.json("sync", file, code=2)
+    found = status_of(place)
+    assert (found["status"], found["lag_seconds"], found["rows_by_run"]) == ("failed", None, [0])
+    assert "NO_SUCH_SECRET" in found["error"]
+    shown = place.run("status").out
+    assert "failed" in shown and "never" in shown and "NO_SUCH_SECRET" in shown
+
+
 def test_of_many_failing_streams_only_some_are_shown(place: Place) -> None:
     streams = {f"s{number}": {"records": 3} for number in range(9)}
     place.run("sync", place.connect({"streams": streams, "failure": {"kind": "exit", "after": 0}}))

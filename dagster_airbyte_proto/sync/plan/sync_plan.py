@@ -2,7 +2,7 @@
 
 The order matters:
 
-- The config is checked, and streams are chosen, before the run gets a number: a user's fault leaves no trace.
+- The config is checked, and streams are chosen, before generations begin: a user's fault ends none that can be resumed.
 - A connector may rewrite its config when it is merely asked for its catalog. The new one is stored before it is used.
 - Column names are saved before any table is touched: a field keeps the column name that it was given first.
 """

@@ -9,6 +9,7 @@
 import threading
 import time
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import msgspec
@@ -38,9 +39,9 @@ from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, PushCo
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
 from dagster_airbyte_proto.sync.push.unknown_rows import rows_left_unknown
 from dagster_airbyte_proto.sync.push.written_batches import remove_dead_batches
-from dagster_airbyte_proto.sync.push_report import PushedStreamReport, PushReport, status_of
+from dagster_airbyte_proto.sync.push_report import PushedStreamReport, PushReport, failed_push, status_of
 from dagster_airbyte_proto.sync.report import SyncStatus, overall_status
-from dagster_airbyte_proto.sync.run_end import end_run
+from dagster_airbyte_proto.sync.run_end import end_run, noting_failure
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunIdentity, RunTelemetry
@@ -72,6 +73,7 @@ def _run_push(
     streams = _chosen(connection, request)
     _check_landed(connection, request, streams)
     run_id, began_at = options.run_id or new_run_id(), time.monotonic()
+    partition = request.partition_key or ""
     folder = engine.settings.logs_folder / connection.name
     with (
         RunLog(folder, run_id, on_line=options.progress_listener.connector_logged) as log,
@@ -86,14 +88,15 @@ def _run_push(
     ):
         reach("run.leased")
         _check_no_sync(engine.store, connection.name)
-        recovered = len(committer.recover())
-        if not request.is_full:
-            check_is_mounted(engine.store, connection.name, f"airbyte-proto push {connection.name} --full")
-        remove_dead_batches(connection)
-        destination, refused = _checked_destination(engine, connection, log, streams)
-        version_before = None if request.only_plans else states_version(engine.store, connection.name)
-        enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
-        sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, request.partition_key or "")
+        with _noting_failure(engine, renewal.lease, log, request):
+            recovered = len(committer.recover())
+            if not request.is_full:
+                check_is_mounted(engine.store, connection.name, f"airbyte-proto push {connection.name} --full")
+            remove_dead_batches(connection)
+            destination, refused = _checked_destination(engine, connection, log, streams)
+            version_before = None if request.only_plans else states_version(engine.store, connection.name)
+            enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
+            sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, partition)
         meter = telemetry.delivery_meter
         delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id, meter=meter)
         interrupts = JobInterrupts(engine, options.cancel)
@@ -114,6 +117,19 @@ def _run_push(
             end_run(engine, renewal.lease, report, log)
         log.note_end(report.status)
         return report
+
+
+def _noting_failure(engine: Engine, lease: Lease, log: RunLog, request: PushRequest) -> AbstractContextManager[None]:
+    """Notes in the store why the push ended, if an error ends it in here. A plan is no push."""
+    if request.only_plans:
+        return nullcontext()
+
+    def failed(error: ProtoError) -> PushReport:
+        report = failed_push(lease.connection, lease.run_id, error, str(log.path))
+        partition = request.partition_key or ""
+        return msgspec.structs.replace(report, error=log.masked(report.error or ""), partition=partition)
+
+    return noting_failure(engine, lease, log, failed)
 
 
 def _report(

@@ -166,3 +166,12 @@ class GenerationTests(StoreFixtures):
         assert start.generations == {USERS: 2, ORDERS: 1}
         store.change_state(lease, ORDERS, None, who="me")
         assert [each.state for each in store.open_generations("shop")] == [stream_state(USERS, "{1}")]
+
+    def test_a_run_without_streams_begins_and_ends_no_generation(
+        self, store: StateStore, lease: Lease, clock: HandClock
+    ) -> None:
+        self.promoted(store, lease, branch_load("l1", "{1}"))
+        lease = self.taken_over(store, clock, "run-2")
+        assert store.begin_run(lease, refreshed=[], streams=[]).generations == {}
+        [kept] = store.open_generations("shop")
+        assert (kept.load_id, kept.state) == ("l1", stream_state(USERS, "{1}"))

@@ -76,14 +76,17 @@ def test_a_connection_does_not_go_on_from_the_positions_of_a_push_of_its_name(
     place.offer({"streams": {"contacts": {"records": 5}}})
     connection = Connection.from_file(place.connection_file)
     with Engine(table.settings) as engine:
+        runs = engine.store.runs("crm")
         with pytest.raises(ConfigError, match="a push has this name"):
             sync_connection(engine, connection, EVERYTHING)
+        assert engine.store.runs("crm") == runs  # They are those of the push.
         with acquire_lease(engine.store, "crm", "by-hand", 30) as renewal:
             engine.store.change_state(renewal.lease, None, None, who="ann")
         assert sync_connection(engine, connection, EVERYTHING).streams["contacts"].committed == 5
         # Nor does a push put its positions in the place of what the sync keeps there.
         with pytest.raises(ConfigError, match="a sync has this name"):
             table.run()
+        assert len(engine.store.runs("crm")) == len(runs) + 1
         place.offer({"streams": {"contacts": {"records": 8}}})
         assert sync_connection(engine, connection, EVERYTHING).streams["contacts"].committed == 3
 

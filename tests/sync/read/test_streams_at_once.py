@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import CommitUnknown, InternalError
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalError
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
@@ -126,6 +126,11 @@ def test_a_source_that_turns_to_one_state_for_all_moves_none_of_it_and_is_read_b
     # A sync that moves no state leaves it at that.
     report = place.sync_of(several(more, state=scope, failure={"kind": "exit", "after": 0}))
     assert (report.status, report.processes, report.shared_state) == (SyncStatus.FAILED, 1, True)
+    # So does one that is refused before it begins.
+    password, place.config["password"] = place.config["password"], "${env:NO_SUCH_VARIABLE}"
+    with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE"):
+        place.sync_of(several(more, state=scope))
+    place.config["password"] = password
     report = place.sync_of(several(more, state=scope))
     assert (report.status, report.processes, report.shared_state) == (SyncStatus.COMPLETE, 1, False)
     expect(place, more)
