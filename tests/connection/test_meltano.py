@@ -169,10 +169,20 @@ def test_an_heir_has_what_it_does_not_say_itself() -> None:
     assert (values["host"], values["oauth"]["client_id"]) == ("eu.example", "abc")
 
 
-def test_an_heir_of_itself_is_refused() -> None:
-    taps = [{"name": "a", "inherit_from": "b"}, {"name": "b", "inherit_from": "a"}]
-    with pytest.raises(ConfigError, match="inherits from itself"):
-        parsed_project({"plugins": {"extractors": taps}})
+def test_an_heir_of_itself_is_refused_and_no_other() -> None:
+    taps = [{"name": "a", "inherit_from": "b"}, {"name": "b", "inherit_from": "a"}, {"name": "c"}]
+    found = [tap.error for tap in parsed_project({"plugins": {"extractors": taps}}).taps]
+    assert [error and error.found for error in found] == ["it inherits from itself", "it inherits from itself", None]
+
+
+@pytest.mark.parametrize(
+    ("file", "is_its_own"), [("tap-x", True), ("tap-x--acme", True), ("tap-x--other", False), ("tap-xy", False)]
+)
+def test_a_lock_that_cannot_be_read_is_an_error_of_its_plugin_alone(file: str, *, is_its_own: bool) -> None:
+    error = ConfigError("reading a lock", "it is not JSON")
+    taps = [{"name": "tap-x", "variant": "acme"}, {"name": "tap-heir", "inherit_from": "tap-x"}]
+    project = parsed_project({"plugins": {"extractors": taps}}, unread={file: error})
+    assert [tap.error for tap in project.taps] == [error if is_its_own else None] * 2
 
 
 def test_a_parent_that_is_no_name_is_refused() -> None:

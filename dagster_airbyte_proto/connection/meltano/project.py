@@ -40,6 +40,7 @@ class Plugin(NamedTuple):
 
     `settings` are the definitions of its settings, by dotted name. `inherits_from` are the names of its parents, the
     nearest first. `not_imported` describes what a connection cannot express.
+    `error` says why it cannot be imported: then only its name is known.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Plugin(NamedTuple):
     not_imported: tuple[str, ...] = ()
     kind: str = _EXTRACTORS
     namespace: str = ""
+    error: ConfigError | None = None
 
     def variables(self, setting: str) -> list[str]:
         """Returns the environment variables that may hold the setting: its own, and those of its parents."""
@@ -77,16 +79,20 @@ class MeltanoProject(NamedTuple):
 
 
 def parsed_project(
-    document: Mapping[str, Any], locks: Sequence[Mapping[str, Any]] = (), environment: str | None = None
+    document: Mapping[str, Any],
+    locks: Sequence[Mapping[str, Any]] = (),
+    environment: str | None = None,
+    unread: Mapping[str, ConfigError] = {},
 ) -> MeltanoProject:
-    """Parses a project's document. Raises ConfigError."""
+    """Parses a project's document. `unread` are the errors of locks that cannot be read, by their files without ending.
+    Raises ConfigError."""
     chosen = _environment(document, environment)
     plugins = _mapping(document.get("plugins"))
     overrides = _mapping(_mapping(_mapping(chosen.get("config")).get("plugins")))
     variables = {**_mapping(document.get("env")), **_mapping(chosen.get("env"))}
     return MeltanoProject(
-        tuple(_plugins(_EXTRACTORS, plugins, overrides, locks)),
-        tuple(_plugins(LOADERS, plugins, overrides, locks)),
+        tuple(_plugins(_EXTRACTORS, plugins, overrides, locks, unread)),
+        tuple(_plugins(LOADERS, plugins, overrides, locks, unread)),
         {key: str(value) for key, value in variables.items()},
         tuple(_other_parts(document, plugins)),
         str(chosen.get("name") or ""),
@@ -109,14 +115,22 @@ def merged_documents(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _plugins(
-    kind: str, plugins: Mapping[str, Any], overrides: Mapping[str, Any], locks: Sequence[Mapping[str, Any]]
+    kind: str,
+    plugins: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    locks: Sequence[Mapping[str, Any]],
+    unread: Mapping[str, ConfigError],
 ) -> Iterator[Plugin]:
     """The plugins of a kind. `overrides` are those of the environment."""
     written, of_environment = (
         {str(each["name"]): each for each in _named_entries(some.get(kind))} for some in (plugins, overrides)
     )
     for name in written:
-        yield _plugin(name, written, of_environment, locks)._replace(kind=kind)
+        try:
+            plugin = _plugin(name, written, of_environment, locks, unread)
+        except ConfigError as error:
+            plugin = Plugin(name, error=error)
+        yield plugin._replace(kind=kind)
 
 
 def _plugin(
@@ -124,11 +138,12 @@ def _plugin(
     written: Mapping[str, Mapping[str, Any]],
     overrides: Mapping[str, Mapping[str, Any]],
     locks: Sequence[Mapping[str, Any]],
+    unread: Mapping[str, ConfigError],
 ) -> Plugin:
     lineage = _lineage(name, written)
     oldest = lineage[0]
     origin, variant = str(oldest.get("inherit_from", oldest["name"])), oldest.get("variant")
-    lock = next((each for each in locks if each.get("name") == origin and variant in (None, each.get("variant"))), {})
+    lock = _lock(origin, variant, locks, unread)
     layers = [lock, *(layer for each in lineage for layer in (each, overrides.get(str(each["name"]), {})))]
     whole: dict[str, Any] = {}
     config: dict[str, Any] = {}
@@ -161,6 +176,20 @@ def _plugin(
         (*_not_imported_of_plugin(whole, extras), *_unknown_extras(config)),
         namespace=str(whole.get("namespace") or origin.replace("-", "_")),
     )
+
+
+def _lock(
+    origin: str, variant: Any, locks: Sequence[Mapping[str, Any]], unread: Mapping[str, ConfigError]
+) -> Mapping[str, Any]:
+    """Returns the definition that a plugin has in its lock. Raises ConfigError if the lock cannot be read."""
+    for lock in locks:
+        if lock.get("name") == origin and variant in (None, lock.get("variant")):
+            return lock
+    wanted = origin if variant is None else f"{origin}--{variant}"
+    for file, error in unread.items():
+        if file in (origin, wanted) or file.startswith(f"{wanted}--"):
+            raise error
+    return {}
 
 
 def _lineage(name: str, written: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -12,7 +12,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError
@@ -43,13 +43,15 @@ _OF_SYNC = frozenset(
 _OF_MODEL = frozenset(("id", "query", "cursor", *_OF_DATABASE))
 _OF_CONNECTION = frozenset(("id", "package", "credentials"))
 _OF_PACKAGE = frozenset(("type", "image", "dir", "command", "package"))
+_PACKAGES = "A package is {type: docker, image: …}, {type: npm, package: …} or {type: npm, dir: …}."
 
 
 class ProjectFile(NamedTuple):
-    """A file of the project: its name without the ending, and its content. A model of SQL is a text."""
+    """A file of the project: its name without the ending, its content, and its path. A model of SQL is a text."""
 
     name: str
     content: Any
+    path: str = ""
 
     @property
     def id(self) -> str:
@@ -57,11 +59,13 @@ class ProjectFile(NamedTuple):
 
 
 class SyncmavenProject(NamedTuple):
-    """The files of a project, by their id."""
+    """The files of a project, by their id. `unread` are the errors of models and of connections that cannot be read:
+    nobody knows their ids."""
 
     models: Mapping[str, ProjectFile]
     connections: Mapping[str, ProjectFile]
     syncs: Mapping[str, ProjectFile]
+    unread: Mapping[str, Sequence[ConfigError]] = {}
 
 
 class ImportedSync(NamedTuple):
@@ -117,18 +121,26 @@ def imported_sync(project: SyncmavenProject, sync: ProjectFile) -> ImportedSync:
 
 def _mapping(file: ProjectFile, kind: str) -> Mapping[str, Any]:
     if not isinstance(file.content, Mapping):
-        raise ConfigError(f"reading the {kind} {file.name}", "it is no mapping of keys to values")
+        place = file.path or f"the {kind} {file.name}"
+        remedy = "Write keys and their values, as in other files of the project."
+        raise ConfigError(f"reading {place}", "it is no mapping of keys to values", remedy=remedy)
     return file.content
+
+
+def _named(project: SyncmavenProject, kind: str, name: Any, sync: str) -> ProjectFile:
+    """Returns the model or the connection that a sync names."""
+    files = project.models if kind == "model" else project.connections
+    if (found := files.get(str(name))) is not None:
+        return found
+    remedy = f"Known: {', '.join(files) or 'none'}."
+    if unread := project.unread.get(kind, ()):
+        remedy += " It may be in a file that cannot be read:" + "".join(f"\n{error}" for error in unread)
+    raise ConfigError(f"importing sync {sync}", f"there is no {kind} {name}", remedy=remedy)
 
 
 def _model(project: SyncmavenProject, content: Mapping[str, Any], sync: str, left: list[str]) -> tuple[str, str | None]:
     """Returns the query of a sync's model, and its cursor."""
-    found = project.models.get(str(content.get("model")))
-    if found is None:
-        known = ", ".join(project.models) or "none"
-        raise ConfigError(
-            f"importing sync {sync}", f"there is no model {content.get('model')}", remedy=f"Known: {known}."
-        )
+    found = _named(project, "model", content.get("model"), sync)
     if isinstance(found.content, str):
         settings = {each["name"][1:-1]: each["value"].strip("\"'") for each in _SETTING.finditer(found.content)}
         query = _SETTING.sub("", found.content)
@@ -137,7 +149,8 @@ def _model(project: SyncmavenProject, content: Mapping[str, Any], sync: str, lef
         query = str(settings.get("query") or "")
     _leave(settings, _OF_MODEL, f"of model {found.id}", left)
     if not query.strip():
-        raise ConfigError(f"importing sync {sync}", f"model {found.id} has no query")
+        remedy = f"Write its `query`{f' in {found.path}' if found.path else ''}."
+        raise ConfigError(f"importing sync {sync}", f"model {found.id} has no query", remedy=remedy)
     left += [f"{name} of model {found.id}" for name in _OF_DATABASE if name in settings]
     left.append(f"the query of model {found.id} runs on Spark: look at its names of tables and its functions")
     if _TEMPLATE.search(query):
@@ -152,14 +165,10 @@ def _model(project: SyncmavenProject, content: Mapping[str, Any], sync: str, lef
 def _connection(project: SyncmavenProject, named: Any, sync: str, left: list[str]) -> tuple[Mapping[str, Any], Any]:
     """Returns the package and the credentials of a connection, which may stand in the sync itself."""
     if not isinstance(named, Mapping):
-        found = project.connections.get(str(named))
-        if found is None:
-            known = ", ".join(project.connections) or "none"
-            raise ConfigError(f"importing sync {sync}", f"there is no connection {named}", remedy=f"Known: {known}.")
-        named = _mapping(found, "connection")
+        named = _mapping(_named(project, "connection", named, sync), "connection")
     package = named.get("package")
     if not isinstance(package, Mapping):
-        raise ConfigError(f"importing sync {sync}", "its connection has no package")
+        raise ConfigError(f"importing sync {sync}", "its connection has no package", remedy=_PACKAGES)
     _leave(named, _OF_CONNECTION, f"of the connection of sync {sync}", left)
     _leave(package, _OF_PACKAGE, f"of the package of sync {sync}", left)
     return package, named.get("credentials") or {}
@@ -187,14 +196,15 @@ def _launch(package: Mapping[str, Any], left: list[str]) -> dict[str, Any]:
             command = shlex.split(str(package.get("command") or "node ."))
         except ValueError as error:  # A quote without its end.
             found = f"the command of its package cannot be split into words: {error}"
-            raise ConfigError("importing a connection", found) from error
+            raise ConfigError("importing a connection", found, remedy="Close its quotes.") from error
         return {"kind": "local", "command": command, "working_folder": str(package["dir"])}
     if kind == "npm" and package.get("package"):
         name = str(package["package"])
         if not _EXACT_PACKAGE.fullmatch(name):
             left.append(f"the package {name} has no exact version: write one behind it, as in name@1.0.0")
         return {"kind": "npm", "package": name}
-    raise ConfigError("importing a connection", f"its package is neither an image nor one of npm (type {kind})")
+    found = f"its package is neither an image nor one of npm (type {kind})"
+    raise ConfigError("importing a connection", found, remedy=_PACKAGES)
 
 
 def _filled(value: Any, place: str, left: list[str]) -> tuple[Any, tuple[str, ...]]:

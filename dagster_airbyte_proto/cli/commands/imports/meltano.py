@@ -4,12 +4,13 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_airbyte_proto.cli.call import Call
+from dagster_airbyte_proto.cli.commands.imports.project_errors import ProjectErrors
 from dagster_airbyte_proto.cli.commands.imports.written import check_free, write_connection
 from dagster_airbyte_proto.cli.commands.states.state import put_state
 from dagster_airbyte_proto.cli.commands.states.state_words import refuse_constant
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<extras>\[[^]]*\])?(?P<version>[=<>~!].*)?")
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _PYTHON = re.compile(r"python(?P<version>[0-9.]+)")
+_AGAIN = "Correct that, and import again: --tap NAME takes one tap, --force overwrites the files that are there."
+_LOCK_REMEDY = "Correct it, or have Meltano write it anew: `meltano lock --update NAME`."
 
 
 class _ImportedTap(NamedTuple):
@@ -55,19 +58,29 @@ def imported_taps(call: Call, file: Path, folder: Path, choice: MeltanoChoice, *
     """Writes a connection file for each chosen tap of the project in `file`, and saves their states."""
     from dagster_airbyte_proto.connection.meltano.project import parsed_project
 
-    project = parsed_project(_document(file), _locks(file.parent), choice.environment)
+    locks, unread = _locks(file.parent)
+    project = parsed_project(_document(file), locks, choice.environment, unread)
     chosen = _chosen("tap", project.taps, choice.taps, file)
     saved = _saved(choice.states, chosen)
     loaders = [] if choice.loader is None else _chosen("loader", project.loaders, [choice.loader], file)
-    _check_names_are_unique(chosen)
-    place = _Place(project, file.parent, folder, loaders[0] if loaders else None)
-    imported = [_import_tap(call, tap, place) for tap in chosen]
+    if loaders and loaders[0].error is not None:
+        raise loaders[0].error
+    place = _Place(project, file.parent, folder, loaders[0] if loaders else None, _dotenv(file.parent))
+    errors = ProjectErrors("tap", _AGAIN)
+    imported: list[_ImportedTap] = []
+    for tap in chosen:
+        with errors.leaving_others(tap.name):
+            imported.append(_import_tap(call, tap, place))
+    _check_names_are_unique(imported)
     check_free([each.path for each in imported], [file], force=force)
+    moved: list[str] = []
     for each in imported:
         _write(each, file, force=force)
         if each.tap.name in saved:
-            put_state(call, call.connection_target(str(each.path)), None, saved[each.tap.name])
-    return _answer(imported, project, saved)
+            with errors.leaving_others(each.tap.name, effect="has no state"):
+                put_state(call, call.connection_target(str(each.path)), None, saved[each.tap.name])
+                moved.append(each.tap.name)
+    return _answer(imported, project, moved, errors)
 
 
 def _document(file: Path) -> Mapping[str, Any]:
@@ -91,14 +104,25 @@ def _included(root: Path, pattern: str) -> list[Path]:
         raise ConfigError("reading include_paths", f"{pattern!r}: {error}", remedy=remedy) from error
 
 
-def _locks(root: Path) -> list[Mapping[str, Any]]:
-    """The plugin definitions that Meltano stores in the project's folder."""
-    files = sorted((root / "plugins").glob("*s/*.lock"))
-    found = {path: _read_json(path, json.loads) for path in files}
-    for path, definition in found.items():
-        if not isinstance(definition, dict):
-            raise ConfigError(f"reading {path}", "it is no definition of a plugin, which is an object of JSON")
-    return [*found.values()]
+def _locks(root: Path) -> tuple[list[Mapping[str, Any]], dict[str, ConfigError]]:
+    """The plugin definitions that Meltano stores in the project's folder, and the errors of those that cannot be read,
+    by the names of their files."""
+    found: list[Mapping[str, Any]] = []
+    unread: dict[str, ConfigError] = {}
+    for path in sorted((root / "plugins").glob("*s/*.lock")):
+        try:
+            found.append(_definition(path))
+        except ConfigError as error:
+            unread[path.stem] = error
+    return found, unread
+
+
+def _definition(path: Path) -> Mapping[str, Any]:
+    definition = _read_json(path, json.loads, remedy=_LOCK_REMEDY)
+    if not isinstance(definition, dict):
+        found = "it is no definition of a plugin, which is an object of JSON"
+        raise ConfigError(f"reading {path}", found, remedy=_LOCK_REMEDY)
+    return definition
 
 
 def _state_value(raw: bytes) -> Any:
@@ -108,12 +132,12 @@ def _state_value(raw: bytes) -> Any:
     return exact_value(text.encode("utf-8", "surrogatepass"))
 
 
-def _read_json(path: Path, parse: Callable[[bytes], Any]) -> Any:
+def _read_json(path: Path, parse: Callable[[bytes], Any], *, remedy: str = "") -> Any:
     try:
         return parse(path.read_bytes())
     except (OSError, ValueError) as error:
         found = getattr(error, "strerror", None) or f"it is not JSON: {error}"
-        raise ConfigError(f"reading {path}", str(found)) from error
+        raise ConfigError(f"reading {path}", str(found), remedy=remedy) from error
 
 
 def _saved(words: Sequence[str], chosen: Sequence["Plugin"]) -> dict[str, Any]:
@@ -148,30 +172,29 @@ def _chosen(kind: str, plugins: Sequence["Plugin"], names: Sequence[str], file: 
     return [known[name] for name in dict.fromkeys(names)] if names else list(plugins)
 
 
-def _check_names_are_unique(taps: Sequence["Plugin"]) -> None:
+def _check_names_are_unique(imported: Sequence[_ImportedTap]) -> None:
     """Checks that no two taps get the same connection name: state and tables belong to the name, even if the files are
     in different folders."""
-    from dagster_airbyte_proto.sync.connector.new_connection import connection_name
-
     made: dict[str, str] = {}
-    for tap in taps:
-        name = connection_name(tap.name)
-        first = made.setdefault(name, tap.name)
-        if first != tap.name:
+    for each in imported:
+        first = made.setdefault(each.connection, each.tap.name)
+        if first != each.tap.name:
             raise ConfigError(
                 "naming the connections",
-                f"{first} and {tap.name} would both be called {name}, and share state and tables",
-                remedy=f"Give one of them another name in the project, or import one alone: --tap {tap.name}.",
+                f"{first} and {each.tap.name} would both be called {each.connection}, and share state and tables",
+                remedy=f"Give one of them another name in the project, or import one alone: --tap {each.tap.name}.",
             )
 
 
 class _Place(NamedTuple):
-    """A project in its folder, the folder of the connection files, and the loader that they relay to, if any."""
+    """A project in its folder, the folder of the connection files, the loader that they relay to, if any, and the
+    variables of its `.env`."""
 
     project: "MeltanoProject"
     root: Path
     folder: Path
     loader: "Plugin | None"
+    dotenv: Mapping[str, str]
 
 
 def _import_tap(call: Call, tap: "Plugin", place: _Place) -> _ImportedTap:
@@ -184,11 +207,13 @@ def _import_tap(call: Call, tap: "Plugin", place: _Place) -> _ImportedTap:
     from dagster_airbyte_proto.connection.meltano.selection import selected_streams
     from dagster_airbyte_proto.sync.connector.new_connection import connection_name
 
-    project, root, folder, loader = place
+    if tap.error is not None:
+        raise tap.error
+    project, root, folder, loader, dotenv = place
     connection = connection_name(tap.name)
     path = folder / f"{connection}.yaml"
     variables = pipeline_variables(project, str(root.absolute()), tap, loader)
-    config = connection_config(tap, project, variables, _dotenv(root))
+    config = connection_config(tap, project, variables, dotenv)
     launch, left = _launch(tap, root, folder)
     launch |= _working_folder(config.values, root, folder)
     document: dict[str, Any] = {"connector": {"protocol": "singer", "launch": launch}, "config": config.values}
@@ -203,7 +228,7 @@ def _import_tap(call: Call, tap: "Plugin", place: _Place) -> _ImportedTap:
         left.append("select: it selects no stream, so the file is refused until `streams` names one")
     schema = with_values(tap.load_schema, variables)
     if loader is not None:
-        to_config = connection_config(loader, project, variables, _dotenv(root))
+        to_config = connection_config(loader, project, variables, dotenv)
         to_launch, left_of_loader = _launch(loader, root, folder)
         to_launch |= _working_folder(to_config.values, root, folder)
         document["to"] = {"connector": {"protocol": "singer", "launch": to_launch}, "config": to_config.values}
@@ -320,14 +345,16 @@ def _write(imported: _ImportedTap, file: Path, *, force: bool) -> None:
     write_connection(imported.path, head, imported.document, force=force)
 
 
-def _answer(imported: Sequence[_ImportedTap], project: "MeltanoProject", saved: Mapping[str, Any]) -> Answer:
+def _answer(
+    imported: Sequence[_ImportedTap], project: "MeltanoProject", moved: Collection[str], errors: ProjectErrors
+) -> Answer:
     from dagster_airbyte_proto.connection.meltano.project import LOADERS
 
     lines: list[str] = []
     is_relayed = any("to" in each.document for each in imported)
     for each in imported:
         unset = [name for name in each.config.variables if name not in os.environ]
-        lines += [f"{each.tap.name} -> {each.path}" + (", with its state" if each.tap.name in saved else "")]
+        lines += [f"{each.tap.name} -> {each.path}" + (", with its state" if each.tap.name in moved else "")]
         plaintext = each.config.open_secrets.items()
         lines += [
             f"  {name}: its value is written in the project; set {variable} to it" for name, variable in plaintext
@@ -337,18 +364,15 @@ def _answer(imported: Sequence[_ImportedTap], project: "MeltanoProject", saved: 
         lines += [f"  then: airbyte-proto check {shlex.quote(str(each.path))}"]
     rest = [text for text in project.not_imported if not (is_relayed and text.startswith(f"{LOADERS} "))]
     lines += [f"not carried over: {plain(text, max_characters=2000)}" for text in rest]
-    value = {
-        "connections": [
-            {
-                "tap": each.tap.name,
-                "connection": each.connection,
-                "file": str(each.path),
-                "variables": list(each.config.variables),
-                "not_carried_over": list(each.left),
-                "has_state": each.tap.name in saved,
-            }
-            for each in imported
-        ],
-        "not_carried_over": rest,
-    }
-    return Answer(value, tuple(lines))
+    connections = [
+        {
+            "tap": each.tap.name,
+            "connection": each.connection,
+            "file": str(each.path),
+            "variables": list(each.config.variables),
+            "not_carried_over": list(each.left),
+            "has_state": each.tap.name in moved,
+        }
+        for each in imported
+    ]
+    return errors.answer(connections, rest, lines)
