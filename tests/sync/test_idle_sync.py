@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
@@ -13,7 +14,7 @@ from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 from tests.sync.conftest import OpenShop
-from tests.sync.shop import EVERYTHING, REFRESH, Shop
+from tests.sync.shop import EVERYTHING, REFRESH, SECRET, Shop
 
 USERS: dict[str, Any] = {"streams": {"users": {"records": 25}}}
 MORE_USERS: dict[str, Any] = {"streams": {"users": {"records": 30}}}
@@ -65,6 +66,19 @@ def test_rows_that_come_after_all_open_their_table_and_land(shop: OpenShop) -> N
 def test_after_a_sync_with_rows_the_tables_are_opened_at_once(shop: OpenShop) -> None:
     place = shop()
     place.sync_of(USERS)
+
+    _, opened = _sync(place, USERS)
+
+    assert opened
+
+
+def test_after_a_sync_that_was_refused_the_tables_are_opened_at_once_too(shop: OpenShop) -> None:
+    place = shop()
+    place.sync_of(USERS)
+    place.config["password"] = "${env:NO_SUCH_VARIABLE}"
+    with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE"):
+        place.sync_of(USERS)
+    place.config["password"] = SECRET
 
     _, opened = _sync(place, USERS)
 

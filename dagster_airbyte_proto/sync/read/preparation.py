@@ -60,11 +60,12 @@ class PreparedSync(NamedTuple):
 
 
 def open_tables_early(context: SyncContext) -> None:
-    """Starts to open the tables if the previous sync emitted rows, or there was none."""
+    """Starts to open the tables if the previous sync emitted rows, or nothing is known of one."""
     report = context.store.newest_report(context.connection)
     streams = msgspec.json.decode(report).get("streams", {}) if report else {}
-    # The report of a push, whose name the connection has now, counts no emitted rows.
-    if report is None or any(stream.get("emitted", 1) for stream in streams.values()):
+    # One without streams ended before its connector ran. That of a push, whose name the connection has now, counts no
+    # emitted rows.
+    if not streams or any(stream.get("emitted", 1) for stream in streams.values()):
         context.engine.start_opening_tables()
 
 
