@@ -122,10 +122,12 @@ def _modules(project_root: Path | None, folder: Path) -> Iterator[Path]:
 
 
 def _ignore_home(project: Path) -> None:
-    file, line = project / ".gitignore", ".airbyte-proto/"
-    written = file.read_text() if file.is_file() else ""
+    """Adds a line to `.gitignore`, whose other bytes stay as they are: they may be of any encoding."""
+    file, line = project / ".gitignore", b".airbyte-proto/"
+    written = file.read_bytes() if file.is_file() else b""
     if line not in written.split():
-        file.write_text(written + ("" if not written or written.endswith("\n") else "\n") + f"{line}\n")
+        with file.open("ab") as end:
+            end.write((b"" if not written or written.endswith(b"\n") else b"\n") + line + b"\n")
 
 
 def _steps(made: Draft, file: Path, *, pushes: bool) -> Iterator[str]:

@@ -124,6 +124,7 @@ def test_the_tools_of_a_project_know_the_component(project: Project) -> None:
 def test_a_scaffolded_component_has_all_that_it_needs(project: Project) -> None:
     shutil.rmtree(project.defs / "shop")
     (project.defs / "resources.py").unlink()
+    (project.folder / ".gitignore").write_bytes(b"# B\xfccher\r\n*.tmp")
     registry = ("--registry", str(_REGISTRY))
     scaffolded = project.scaffold("fakes", "source-faker", *registry)
     assert scaffolded.code == 0, scaffolded
@@ -135,7 +136,7 @@ def test_a_scaffolded_component_has_all_that_it_needs(project: Project) -> None:
     ]
     connection = Connection.from_file(project.defs / "fakes" / "connection.yaml")
     assert connection.connector.launch == PypiLaunch(kind="pypi", package="airbyte-source-faker==7.2.1")
-    assert ".airbyte-proto/" in (project.folder / ".gitignore").read_text().split()
+    assert (project.folder / ".gitignore").read_bytes() == b"# B\xfccher\r\n*.tmp\n.airbyte-proto/\n"
     assert project.dg("check", "defs").code == 0
 
 
