@@ -161,6 +161,14 @@ def test_one_that_is_no_registry_is_reported_plainly(place: Place, content: str,
     assert "oss_registry.json" in result.err
 
 
+def test_an_entry_in_another_encoding_is_skipped(place: Place) -> None:
+    entry = b'{"name": "Caf\xe9", "dockerRepository": "airbyte/source-cafe", "dockerImageTag": "1.0.0"}'
+    (place.folder / "mixed.json").write_bytes(b'{"sources": [%b, %b]}' % (entry, entry.replace(b"\xe9", b"e")))
+    output = place.run("connectors", "search", "cafe", "--registry", "mixed.json")
+    assert (output.code, output.err) == (0, "WARN 1 entry of the registry could not be read: skipped\n")
+    assert "source-cafe" in output.out
+
+
 def test_the_default_is_the_public_registry(tmp_path: Path) -> None:
     assert Settings.load(tmp_path).registry == PUBLIC_REGISTRY
 

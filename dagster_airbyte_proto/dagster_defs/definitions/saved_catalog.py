@@ -33,7 +33,7 @@ def saved_catalog(
         raise _unusable(connection, path, "there is no such file", remedy) from error
     except OSError as error:
         raise _unusable(connection, path, error.strerror or str(error), remedy) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _unusable(connection, path, "it is not JSON", remedy) from error
     except ConnectorError as error:
         raise _unusable(connection, path, error.found, remedy) from error

@@ -96,7 +96,7 @@ def _number(meta: Path) -> int:
 def _read_run(path: Path) -> RecordedRun:
     try:
         return _RUN_DECODER.decode(path.read_bytes())
-    except (msgspec.MsgspecError, OSError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
         raise ConfigError(
             "opening a recording", f"{path} is not readable: {error}", remedy="Record it again."
         ) from error

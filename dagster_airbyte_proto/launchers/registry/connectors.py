@@ -66,6 +66,7 @@ class _WireEntry(msgspec.Struct, rename="camel"):
 
 
 _REGISTRY_DECODER, _ENTRY_DECODER = msgspec.json.Decoder(_WireRegistry), msgspec.json.Decoder(_WireEntry)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class RegistryEntry(NamedTuple):
@@ -137,7 +138,7 @@ def read_registry(content: bytes, *, where: str) -> ConnectorRegistry:
     """Parses a registry. Raises ConfigError if the content is none; single invalid entries are counted."""
     try:
         file = _REGISTRY_DECODER.decode(content)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise _format_error(where, str(error)) from None
     entries = [("source", raw) for raw in file.sources] + [("destination", raw) for raw in file.destinations]
     if not entries:
@@ -156,7 +157,7 @@ def _format_error(where: str, found: str) -> ConfigError:
 def _read_entry(role: str, raw: msgspec.Raw) -> RegistryEntry | None:
     try:
         entry = _ENTRY_DECODER.decode(raw)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return None
     image = f"{entry.docker_repository}:{entry.docker_image_tag}"
     language = entry.language or next((tag[9:] for tag in entry.tags or () if tag.startswith("language:")), "")

@@ -71,6 +71,14 @@ def test_a_broken_catalog_is_reported_with_its_file_and_the_way_out(tmp_path: Pa
     )
 
 
+@pytest.mark.parametrize("content", [b'{"streams": [{"name": "Caf\xe9"}]}', b"[" * 100_000])
+def test_a_catalog_in_another_encoding_or_without_an_end_is_refused(tmp_path: Path, content: bytes) -> None:
+    save(tmp_path).write_bytes(content)
+
+    with pytest.raises(ConfigError, match="cannot be used: it is not JSON"):
+        saved_catalog(connection(), home=tmp_path)
+
+
 def test_a_catalog_that_is_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "catalogs" / "shop.json").mkdir(parents=True)
 

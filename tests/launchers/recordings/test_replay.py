@@ -59,9 +59,10 @@ def test_half_a_recording_counts_for_nothing(tmp_path: Path) -> None:
     assert _replayed(tmp_path, "read") == b"whole\n"
 
 
-def test_an_unreadable_recording_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"{", b'{"verb": "\xff"}'])
+def test_an_unreadable_recording_is_named(tmp_path: Path, content: bytes) -> None:
     _record(tmp_path, "read", "1")
-    (tmp_path / "read-1.json").write_text("{")
+    (tmp_path / "read-1.json").write_bytes(content)
     with pytest.raises(ConfigError, match=r"read-1\.json is not readable"):
         _replayed(tmp_path, "read")
 
