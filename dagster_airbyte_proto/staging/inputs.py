@@ -31,8 +31,8 @@ class StreamInput(NamedTuple):
 class RunInput(NamedTuple):
     """The run whose rows are staged, as far as it is the same for all streams.
 
-    `run_id` names the folder of its files, and `sync_id` is in the metadata of its rows. `other_names` are names that
-    records may use for the planned streams. `enrichers` are the connectors of its transforms.
+    `run_id` names the folder of its files (`staging_id`), and `sync_id` is in the metadata of its rows. `other_names`
+    are names that records may use for the planned streams. `enrichers` are the connectors of its transforms.
     """
 
     record_wire: RecordWire

@@ -37,8 +37,18 @@ class StagingFolder(NamedTuple):
         return f"{self.path}/{name}", f"{self.uri}/{name}"
 
 
+def staging_id(run_id: str, fence: int) -> str:
+    """Returns the id of a run, under its lease, in its staging folders.
+
+    Not the run id alone: the partitions of one backfill share it, and the attempts of one step. What one of them has
+    left is swept while another may stage its files.
+    """
+    return f"{run_id}-{fence}"
+
+
 def run_staging_folder(target: TableTarget, run_id: str) -> str:
-    """Returns the folder of a run's staged files of one table, spelled as the table's location is."""
+    """Returns the folder of a run's staged files of one table, spelled as the table's location is. `run_id` is its
+    `staging_id`."""
     return f"{target.location.rstrip('/')}/data/run-{run_id}"
 
 

@@ -23,6 +23,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
     create_folder,
     file_name,
     run_staging_folder,
+    staging_id,
 )
 from dagster_airbyte_proto.sync.engine import Engine
 
@@ -46,6 +47,7 @@ class RejectedRows:
     def __init__(self, engine: Engine, lease: Lease, partition: str, on_warning: Callable[[str], None]) -> None:
         self._engine, self._lease, self._partition = engine, lease, partition
         self._on_warning = on_warning
+        self._staging_id = staging_id(lease.run_id, lease.fence)
         self._targets: dict[StreamId, TableTarget] = {}
         self._files = 0
 
@@ -70,7 +72,7 @@ class RejectedRows:
             evolution_rules=EvolutionRules(SchemaPolicy.FREEZE),
         )
         target = self._engine.tables.prepare(spec)
-        folder = run_staging_folder(target, self._lease.run_id)
+        folder = run_staging_folder(target, self._staging_id)
         self._engine.store.note_folders(self._lease, [folder])
         create_folder(StagingFolder.at(folder, target.storage))
         self._targets[stream] = target
@@ -89,7 +91,7 @@ class RejectedRows:
 
     def _staged(self, stream: StreamId, target: TableTarget, rows: pa.RecordBatch) -> StagedRows:
         self._files += 1
-        folder = StagingFolder.at(run_staging_folder(target, self._lease.run_id), target.storage)
+        folder = StagingFolder.at(run_staging_folder(target, self._staging_id), target.storage)
         name = file_name("rows", f"{NAMESPACE}_{stream.name}", os.urandom(4).hex(), self._files)
         file = OpenFile(folder, name, target.schema)
         file.write(rows)

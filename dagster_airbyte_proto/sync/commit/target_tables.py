@@ -10,7 +10,7 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, Witness, s
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.faults import stream_fault
-from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder
+from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder, staging_id
 from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.stream_run import StreamRun
@@ -110,7 +110,7 @@ class TargetTables:
             run.fail_table(error)
             spec = self._specs[stream]
             target = TableTarget(spec.name, spec.schema, str(self._engine.settings.staging_folder), str(spec.name))
-        folder = run_staging_folder(target, self._lease.run_id)
+        folder = run_staging_folder(target, staging_id(self._lease.run_id, self._lease.fence))
         self._store.note_folders(self._lease, [folder])
         self.folders.append(folder)
         reach("run.folders_noted")

@@ -22,6 +22,7 @@ from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.staging.files.staging_folder import staging_id
 from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles, TableCare, TableHistory
 from dagster_airbyte_proto.tables.writer import TableWriter
 
@@ -191,7 +192,7 @@ def _protected_files(store: DeliveryStore, name: TableName) -> ProtectedFiles:
     paths: set[str] = set()
     run_ids: set[str] = set()
     for connection in store.connections():
-        run_ids.update(lease.run_id for lease in store.current_leases(connection))
+        run_ids.update(staging_id(each.run_id, each.fence) for each in store.current_leases(connection))
         for load in store.announced_loads(connection):
             paths.update(file.path for part in load.parts if part.table == name for file in part.files)
         for delivery in store.deliveries(connection).values():

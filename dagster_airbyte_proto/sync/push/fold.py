@@ -25,6 +25,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
     create_folder,
     file_name,
     run_staging_folder,
+    staging_id,
 )
 from dagster_airbyte_proto.sync.push.content.refused_rows import RejectedInOrder
 from dagster_airbyte_proto.sync.push.delivered_table import (
@@ -181,8 +182,9 @@ class _FoldFiles:
 
     def __init__(self, context: PushContext, plan: SealedPlan, target: TableTarget, *, replaces: bool) -> None:
         self.keys = keys_of(target)
-        uri = run_staging_folder(target, context.delivery.lease.run_id)
-        context.delivery.store.note_folders(context.delivery.lease, [uri])
+        lease = context.delivery.lease
+        uri = run_staging_folder(target, staging_id(lease.run_id, lease.fence))
+        context.delivery.store.note_folders(lease, [uri])
         self._folder = StagingFolder.at(uri, target.storage)
         create_folder(self._folder)
         self._target, self._stream, self._suffix = target, str(plan.stream), secrets.token_hex(4)

@@ -27,6 +27,7 @@ from dagster_airbyte_proto.model import (
     WriteMode,
 )
 from dagster_airbyte_proto.protocols.rapidbyte.changes import sends_changes
+from dagster_airbyte_proto.staging.files.staging_folder import staging_id
 from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit.rejected_rows import RejectedRows
@@ -102,7 +103,7 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
         ],
         RunInput(
             context.protocol.record_wire,
-            context.lease.run_id,
+            staging_id(context.lease.run_id, context.lease.fence),
             plan.read_request.sync_id,
             other_names=context.protocol.stream_aliases(plan.read_request),
             enrichers=context.enrichers,

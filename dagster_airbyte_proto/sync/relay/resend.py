@@ -35,7 +35,7 @@ from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.plurals import counted
 from dagster_airbyte_proto.schema.columns import RecordForm
-from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder
+from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder, staging_id
 from dagster_airbyte_proto.sync.commit.committer import LoadOutcome
 from dagster_airbyte_proto.sync.plan.relayed_stream import fingerprints_of
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, replaces_table
@@ -233,7 +233,7 @@ def _load(
     run_id = context.lease.run_id
     load_id = f"{run_id}-{uuid4().hex[:12]}"
     target = context.engine.tables.prepare(plan.specs[planned.id])
-    folder = run_staging_folder(target, run_id)
+    folder = run_staging_folder(target, staging_id(run_id, context.lease.fence))
     context.store.note_folders(context.lease, [folder])
     file = staged(records.rows, folder, load_id, str(planned.id))
     rows: dict[str, list[int]] = {}

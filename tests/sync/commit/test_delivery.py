@@ -6,14 +6,19 @@ from collections.abc import Sequence
 
 import pytest
 
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import CommitUnknown, StateConflict
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
+from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import EVERYTHING, Shop, until
@@ -115,6 +120,25 @@ def test_a_run_is_known_by_the_id_it_was_given_and_its_reports_are_kept(shop: Op
     assert ['"status":"complete"' in each.split('"streams"')[0] for each in told] == [False, True]
     assert place.store.reports("shop", "another") == []
     expect(place, 5, 5)
+
+
+def test_a_run_that_sleeps_while_it_sweeps_leaves_the_files_of_a_later_attempt_alone(shop: OpenShop) -> None:
+    """The attempts of one step have one run id."""
+    place, attempt = shop(max_bytes=1 << 30), RunOptions(threading.Event(), run_id="step")
+    broken = place.sync_of(two(10, 10, failure={"kind": "exit", "after": 12}), EVERYTHING, attempt)
+    assert broken.status is SyncStatus.FAILED
+    place.offer(two(10, 10))
+
+    def next_attempt() -> None:
+        for lease in place.store.current_leases("shop"):
+            place.store.release(lease)
+        assert place.sync(EVERYTHING, attempt).status is SyncStatus.COMPLETE
+
+    faults = CallFaults({("referenced_files", 1): CallFault.HUNG}, next_attempt)
+    settings = Settings.load(place.home, place.home / "settings.yaml")
+    with Engine(settings, store=with_faults(place.store, faults)) as engine, pytest.raises(StateConflict):
+        sync_connection(engine, Connection.from_file(place.connection_file), EVERYTHING, attempt)
+    expect(place, 10, 10)
 
 
 def test_a_saved_catalog_is_planned_from_without_asking(shop: OpenShop) -> None:

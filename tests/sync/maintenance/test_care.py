@@ -1,24 +1,26 @@
 """Compaction and expiry of real tables: afterwards syncs recover, roll back and go on."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto.checkpoints.slot import Slot
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, StateConflict
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
-from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import State, StateScope, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.settings import CompactAfter
+from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder, staging_id
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.maintenance.care import (
     CareOptions,
@@ -29,7 +31,13 @@ from dagster_airbyte_proto.sync.maintenance.care import (
     tables_of,
 )
 from dagster_airbyte_proto.sync.maintenance.table_rollback import roll_back_table
-from dagster_airbyte_proto.tables.care import CompactionResult, SnapshotChange, TableCare, TableHistory
+from dagster_airbyte_proto.tables.care import (
+    CompactionResult,
+    ProtectedFiles,
+    SnapshotChange,
+    TableCare,
+    TableHistory,
+)
 from dagster_airbyte_proto.tables.formats import care_of
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import part
@@ -336,3 +344,37 @@ def test_a_load_that_landed_before_the_keep_time_and_ended_in_it_stays(days: Day
     assert days.gone({"l1": 30, "l2": 20, "compaction": 19, "another": 10}, keep=7) == []
     days.land(Landing("l3", 1, 1))
     assert days.gone({"l0": 40, "l1": 30, "l2": 20, "l3": 1}, keep=1.5) == ["l0", "l1"]
+
+
+class _CareOfNothing:
+    """The care of a table without snapshots, which notes what its orphans are not."""
+
+    protected = ProtectedFiles()
+
+    def history(self, name: TableName) -> TableHistory:  # noqa: ARG002 - as TableCare has it
+        return TableHistory((), (), None)
+
+    def expire(self, name: TableName, snapshot_ids: Collection[str]) -> int:  # noqa: ARG002
+        return len(snapshot_ids)
+
+    def remove_orphans(
+        self,
+        name: TableName,  # noqa: ARG002
+        *,
+        before: datetime,  # noqa: ARG002
+        protected: ProtectedFiles,
+    ) -> tuple[str, ...]:
+        self.protected = protected
+        return ()
+
+
+def test_the_files_of_a_partition_at_work_are_no_orphans(tmp_path: Path) -> None:
+    care, target = _CareOfNothing(), TableTarget(TableName("shop", "users"), IDS, "/users", "shop.users")
+    with closing(SqlStore(f"sqlite:///{tmp_path / 'state.db'}")) as store:
+        leases = [
+            store.acquire("shop", run_id="backfill", holder="h", seconds=60, slot=Slot(key, 2)) for key in ("a", "b")
+        ]
+        clean(store, cast(TableCare, care), target.name, keep_seconds=DAY, orphan_seconds=DAY)
+    folders = {run_staging_folder(target, staging_id("backfill", each.fence)) for each in leases}
+    assert {f"/users/data/run-{each}" for each in care.protected.run_ids} == folders
+    assert len(folders) == 2

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto import points
 from dagster_airbyte_proto.checkpoints.slot import Slot
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.connection import Connection
@@ -29,7 +30,7 @@ from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.testing import fake_source
 from tests.sync.conftest import OpenShop
-from tests.sync.plan.test_partitions import ids, partitioned, states
+from tests.sync.plan.test_partitions import ids, partitioned, states, sync_of
 from tests.sync.shop import Shop
 from tests.sync.test_sync import two
 
@@ -207,3 +208,25 @@ def test_a_connector_that_rewrites_its_config_runs_once_at_a_time(shop: OpenShop
         pytest.raises(StateConflict, match="1 of its runs work now"),
     ):
         place.sync(SyncRequest(slice=Slice("p0")))
+
+
+def test_what_a_partition_of_a_backfill_has_left_is_swept_beside_the_next_one(shop: OpenShop) -> None:
+    """All partitions of a backfill have one run id. Another run syncs the one that failed, before the next one lands."""
+    place, backfill = partitioned(shop(max_bytes=1 << 30)), RunOptions(threading.Event(), run_id="backfill")
+    failed = sync_of(place, "a", two(9, 9, failure={"kind": "exit", "after": 12}), backfill)
+    assert failed.status is SyncStatus.FAILED
+    again: list[SyncReport] = []
+
+    def once(point: str) -> None:
+        if point == "load.staged":
+            points.arm(None)
+            again.append(sync_of(place, "a", two(9, 9)))
+
+    points.arm(once)
+    try:
+        report = sync_of(place, "b", two(5, 5), backfill)
+    finally:
+        points.arm(None)
+    assert [each.status for each in (*again, report)] == [SyncStatus.COMPLETE] * 2
+    assert ids(place) == {"a": list(range(9)), "b": list(range(5))}
+    assert place.loose_files() == []
