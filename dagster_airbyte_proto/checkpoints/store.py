@@ -354,7 +354,8 @@ class StateStore(Protocol):
     ) -> Sequence[StateChange]:
         """Sets all states of the connection, in every partition, to those of `version`; with the lease of a partition,
         those of it alone. Returns the changes. Raises ConfigError when there is no such version, and as `change_state`.
-        `landed` are the streams whose tables go back too, with the last load that each had then."""
+        `landed` are the streams whose tables go back too, with the last load that each had then; if it is given, all
+        other tables are as they were then."""
         ...
 
     def stored_config(self, connection: str, owner: ConfigOwner = ConfigOwner.CONNECTOR) -> StoredConfig | None:

@@ -303,7 +303,7 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
     ) -> Sequence[StateChange]:
         with self._fenced(lease) as tx:
             note = ChangeNote(who, "rollback", lease.run_id, self._database.now(tx))
-            return roll_back(tx, lease, version, landed or {}, note)
+            return roll_back(tx, lease, version, landed, note)
 
     def stored_config(self, connection: str, owner: ConfigOwner = ConfigOwner.CONNECTOR) -> StoredConfig | None:
         with self._database.read() as tx:

@@ -142,7 +142,7 @@ def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Roll
     for each in changed:
         _check_snapshot(each, doing)
     moving = [(each, each.past) for each in changed if each.past is not None]
-    streams = {load.part.stream for each, _ in moving if not each.is_back for load in each.landed}
+    streams = {load.part.stream for each in changed if not each.is_back for load in each.landed}
     changes = store.rollback(lease, version, who=who, landed=_memory(tables, streams, versions, version))
     version_now = changes[0].version if changes else states_version(store, lease.connection)
     profiles = PastProfiles(store, lease, {each.name: each.rows for each, _ in moving})

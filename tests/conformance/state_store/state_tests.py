@@ -2,17 +2,20 @@
 
 import random
 
+import msgspec
 import pytest
 
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
+from dagster_airbyte_proto.loads.load import CommittedRows
 from dagster_airbyte_proto.model import State, StateScope, StreamId, WriteMode
 from tests.conformance.state_store.fixtures import (
     ORDERS,
     USERS,
     HandClock,
     StoreFixtures,
+    committed_users,
     load_of,
     shared_state,
     stream_state,
@@ -144,6 +147,19 @@ class StateTests(StoreFixtures):
         uncovered = first._replace(is_covered=False)
         store.rollback(lease, 0, who="ann", landed={USERS: uncovered})
         assert (store.landed_tables("shop"), self.current_states(store)) == ({USERS: uncovered}, [])
+
+    def test_a_rollback_of_tables_forgets_none_that_stays(self, store: StateStore, lease: Lease) -> None:
+        first = load_of("a", shared_state("1"), paths=("a",))
+        orders = msgspec.structs.replace(first.parts[0], stream=ORDERS)
+        first = msgspec.structs.replace(first, parts=(*first.parts, orders))
+        store.announce(lease, first)
+        store.promote(lease, first, first.states, [committed_users(), CommittedRows(ORDERS, "8", was_there=False)])
+        self.promoted(store, lease, load_of("b", shared_state("2"), paths=("b",)))
+        table = LandedTable("table", "a", WriteMode.APPEND_DEDUP, is_covered=True)
+        store.rollback(lease, 1, who="ann", landed={USERS: table})
+        assert {stream: one.load_id for stream, one in store.landed_tables("shop").items()} == {USERS: "a", ORDERS: "a"}
+        store.rollback(lease, 2, who="ann")
+        assert store.landed_tables("shop") == {}
 
     @pytest.mark.parametrize("version", [-1, 2])
     def test_a_rollback_to_an_unknown_version_is_refused(self, store: StateStore, lease: Lease, version: int) -> None:

@@ -237,6 +237,14 @@ def test_a_table_that_is_gone_prevents_no_rollback_that_leaves_it_as_it_was(lake
     )
 
 
+def test_a_table_that_was_dropped_is_made_again_after_a_rollback_to_no_rows(lake: Lake, spark: SparkSession) -> None:
+    lake.users(5)
+    query(spark, f"drop table lake.{lake.name}.users")
+    lake.roll_back(0)
+    lake.users(8)
+    assert lake.ids("users") == list(range(8))
+
+
 def test_another_connection_of_a_table_notices_that_its_rows_were_undone(lake: Lake) -> None:
     lake.users(10)
     lake.more = {"name": f"{lake.name}_other", "destination": {"namespace": lake.name}}
