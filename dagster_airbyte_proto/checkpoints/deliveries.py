@@ -95,8 +95,8 @@ class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
         ...
 
     def begin_delivery(self, lease: Lease, plan: SealedPlan, position: int) -> None:
-        """Counts an attempt to deliver the rows after this position. Nothing after it counts as acknowledged any more,
-        nor as announced, but in a mode in which a row that is sent twice may be there twice, and in a mirror."""
+        """Counts an attempt to deliver the rows after this position. Nothing after it counts as acknowledged any more.
+        What was announced stays so, but in a replacement, which begins anew."""
         ...
 
     def announce_rows(self, lease: Lease, plan: SealedPlan, rows: int) -> None:

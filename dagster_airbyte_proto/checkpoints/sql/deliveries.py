@@ -146,8 +146,9 @@ def stored(tx: Connection, connection: str) -> Mapping[StreamId, Delivery]:
 
 def begin(tx: Connection, plan: SealedPlan, position: int, now: datetime) -> None:
     announced: int | ColumnElement[int] = position
-    if plan.mode not in IDEMPOTENT or plan.mode is PushMode.MIRROR:
-        # What was announced may be there, whatever becomes of this attempt: nobody sends it twice, or it is removed.
+    if plan.mode is not PushMode.OVERWRITE:
+        # What was announced may be there, whatever becomes of this attempt. It is not sent twice unasked, or it is sent
+        # again once the plan is given up.
         announced = case((deliveries.c.announced > position, deliveries.c.announced), else_=position)
     set_back = {"announced": announced, "acknowledged": position, "attempts": deliveries.c.attempts + 1}
     _update(tx, plan, now, set_back)

@@ -5,6 +5,7 @@ Rows go into the table as a load like any other: announced, committed once, and 
 
 import secrets
 import time
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, Stag
 from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, OWN_COLUMNS, PARTITION, RowChange
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan, push_basis
 from dagster_airbyte_proto.loads.table import TableTarget
-from dagster_airbyte_proto.model import PushMode, State, WriteMode
+from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, State, WriteMode
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
 from dagster_airbyte_proto.staging.files.staging_folder import (
@@ -94,6 +95,10 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
         destination=plan.destination,
         version=plan.version,
     )
+    return _as_state(plan, position)
+
+
+def _as_state(plan: SealedPlan, position: PushPosition) -> State:
     return state_codec_named(PUSH).from_value(plan.stream, msgspec.to_builtins(position))
 
 
@@ -136,29 +141,46 @@ def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target
 
 
 def remember_sent(context: PushContext, delivery: Delivery, target: TableTarget | None) -> None:
-    """Notes the rows of a mirror's plan that were sent and not acknowledged, before that plan is given up: they may be
-    at the destination, and are to be removed there should they be gone. Those that it was to remove may be gone there,
-    and are to be sent should they be back. Raises as `fold`.
+    """Notes what the destination may have of a plan, before that plan is given up. Raises as `fold`.
 
-    Of a version that is not activated these are all that were sent, and of one that starts over all its rows: the
-    destination may show none of them.
+    - A row that was sent and not acknowledged may stand there in the place of the one that was delivered before. So it
+      is sent again, also if it is as that one by then; of a mirror it is removed, should it be gone. What a mirror was
+      to remove may be gone there, and is sent should it be back.
+    - Of a version that is not activated these are all that were sent, and of one that starts over all its rows: the
+      destination may show none of them.
+    - All rows of a plan that was to send all of them (`--full`), and of which none is acknowledged: they are still to
+      be sent.
+    - A snapshot up to which rows were pushed counts no more. If the table is set back to it, nothing has changed since.
     """
-    plan, start = delivery.plan, 0 if delivery.plan.activates else delivery.acknowledged
-    end = plan.rows if plan.activates and plan.starts_over else delivery.announced
-    if target is None or plan.mode is not PushMode.MIRROR or end <= start:
+    plan, position = delivery.plan, stored_position(context, plan.stream)
+    start = 0 if plan.activates else delivery.acknowledged
+    is_full = position is not None and plan.partition is None
+    is_of_all = plan.starts_over and start == 0 and (plan.activates or is_full)
+    end = plan.rows if is_of_all else delivery.announced
+    # Of the rows of other modes a person decides, if they are not all to be sent.
+    if target is None or end <= start or not (is_of_all or plan.mode in IDEMPOTENT):
         return
     files = _FoldFiles(context, plan, target, replaces=False)
-    try:
-        for batch in plan_batches(plan, target.storage, start, end):
-            files.leave(batch)
-    except StagingError as error:  # A plan whose files are gone can still be given up.
-        context.log.write("WARN", f"rows that may be at the destination are not known any more: {error.found}")
-        return
+    for batch in _readable(context, plan_batches(plan, target.storage, start, end)):
+        files.leave(batch)
     part = _part(plan, files, target, replaces=False)
-    load = Load(secrets.token_hex(16), plan.connection, context.delivery.lease.run_id, (part,), ())
+    if not part.files:
+        return
+    states: tuple[State, ...] = ()
+    if position is not None and position.snapshot is not None:
+        states = (_as_state(plan, msgspec.structs.replace(position, snapshot=None)),)
+    load = Load(secrets.token_hex(16), plan.connection, context.delivery.lease.run_id, (part,), states)
     outcome = context.committer.commit(load)
     if outcome.refused:
         raise outcome.refused[plan.stream]
+
+
+def _readable(context: PushContext, batches: Iterable[PlanBatch]) -> Iterator[PlanBatch]:
+    """Yields the batches up to one that cannot be read: a plan whose files are gone can still be given up."""
+    try:
+        yield from batches
+    except StagingError as error:
+        context.log.write("WARN", f"rows that may be at the destination are not known any more: {error.found}")
 
 
 def _part(plan: SealedPlan, files: "_FoldFiles", target: TableTarget, *, replaces: bool) -> StagedRows:
@@ -212,13 +234,14 @@ class _FoldFiles:
             self._write(self._noted(batch, rejected))
 
     def leave(self, batch: PlanBatch) -> None:
-        """Takes in rows that a plan which starts over has not sent yet. Should another one take its place, that has to
-        send them again; in a mirror the destination may have them, and they are to be removed once they are gone.
-        Nobody knows of removals whether they are made."""
+        """Takes in rows of which nobody knows whether they are at the destination. Should another plan take the place
+        of theirs, that has to send them again. Those of a mirror are to be removed once they are gone; so are, in a
+        mirror to come, others that were delivered before. Nobody knows of removals whether they are made."""
         if not self._replaces:
             self._delete(batch.rows)
-        if self._mode is PushMode.MIRROR:
-            self.keep(batch.rows)
+        kept = batch.rows if self._mode is PushMode.MIRROR else _sent_before(batch.rows)
+        if kept.num_rows:
+            self.keep(kept)
 
     def keep(self, keys: pa.RecordBatch) -> None:
         """Keeps rows that the destination still has. Nobody has their hash."""
@@ -280,6 +303,10 @@ class _FoldFiles:
 def _refused_places(batch: PlanBatch, rejected: dict[int, RejectedRow]) -> dict[int, RejectedRow]:
     """The rejected rows among those of a batch, by their place in it."""
     return {row - batch.start: rejected[row] for row in rejected.keys() & range(batch.start, batch.end)}
+
+
+def _sent_before(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.filter(pc.equal(rows.column(CHANGE), RowChange.CHANGED.value))
 
 
 def _now() -> int:

@@ -255,7 +255,7 @@ def _give_up(context: PushContext, delivery: Delivery, position: PushPosition | 
         return False
     try:
         remember_sent(context, delivery, origin.delivered)
-    except (TableError, CommitUnknown):
+    except (CommitUnknown, StagingError, StateUnavailable, TableError):
         return False
     # A plan without rows takes its place: there is nothing of it to go on with.
     nothing = msgspec.structs.replace(

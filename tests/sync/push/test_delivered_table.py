@@ -1,11 +1,14 @@
 """The table that remembers what was delivered: made anew, of another key, or with rows of which nobody knows."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.staging.files.parquet_file import OpenFile, RowGroups
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from tests.sync.push.pushed_table import PushedTable, person
 
 
@@ -73,3 +76,77 @@ def test_a_row_is_sent_again_whose_removal_may_have_been_made_and_was_given_up(
     assert table.contacts(retries_rejected=True).status == "complete"
     held = table.held_by_version() if removals == "version" else table.held()
     assert held.keys() == {1, 2, 3, 4, 5}
+
+
+def test_a_push_goes_on_also_where_the_plan_in_the_place_of_one_given_up_has_died_too(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, mode="mirror")
+    table.push["map"] = {"id": "id", "name": "name"}
+    table.fill([person(number) for number in range(1, 24)])
+    table.config["dies_after"] = 3
+    assert table.contacts().unknown > 0
+    table.push["map"]["name"] = {"value": "hidden"}
+    assert (table.contacts().acknowledged, table.contacts().acknowledged) == (0, 0)
+    del table.config["dies_after"]
+    report = table.contacts()
+    assert (report.status, report.error, report.acknowledged) == ("complete", None, 23)
+    assert table.delivered().keys() == {row["id"] for row in table.received()} == set(range(1, 24))
+
+
+@pytest.mark.parametrize("stops", ["at once", "in the second run"])
+@pytest.mark.parametrize("mode", ["upsert", "update", "mirror"])
+def test_a_row_that_was_sent_in_vain_is_sent_again_though_it_is_as_before_by_then(
+    quick_folder: Path, mode: str, stops: str
+) -> None:
+    table = PushedTable(quick_folder, mode=mode)
+    before = [person(number) for number in range(1, 6)]
+    table.fill(before)
+    table.contacts()
+    table.fill([person(number, "renamed") for number in range(1, 6)])
+    table.config |= {"dies_after": 4, "once": str(table.folder / "once")}
+    assert table.contacts().acknowledged == 0
+    if stops == "in the second run":
+        table.faults = CallFaults({("announce_rows", 1): CallFault.BEFORE})
+        assert table.contacts().acknowledged == 0
+        table.faults = None
+    assert [row["name"] for row in table.received()][-3:] == ["renamed"] * 3
+    table.fill(before)
+    assert table.contacts(retries_rejected=True).status == "complete"
+    assert list(table.held().values()) == before
+    assert table.contacts().planned.to_send == 0
+
+
+@pytest.mark.parametrize("mode", ["upsert", "insert", "append", "mirror"])
+def test_all_rows_are_still_to_be_sent_where_a_full_push_of_which_nothing_arrived_was_given_up(
+    quick_folder: Path, mode: str
+) -> None:
+    table = PushedTable(quick_folder, mode=mode)
+    table.fill([person(number) for number in range(1, 24)])
+    table.contacts()
+    table.config |= {"dies_after": 4, "once": str(table.folder / "once")}
+    assert table.contacts(is_full=True).acknowledged == 0
+    had = len(table.received())
+    report = table.contacts(retries_rejected=True, retries_unknown=True)
+    assert (report.status, report.resumed, report.acknowledged) == ("complete", 0, 23)
+    assert {row["id"] for row in table.received()[had:]} == set(range(1, 24))
+    assert table.contacts().planned.to_send == 0
+
+
+def test_a_plan_whose_rows_cannot_be_noted_is_not_given_up(
+    quick_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each_row_at_once = partial(OpenFile, row_groups=RowGroups(1))
+    monkeypatch.setattr("dagster_airbyte_proto.sync.push.fold.OpenFile", each_row_at_once)
+    table = PushedTable(quick_folder, mode="mirror")
+    before = [person(number) for number in range(1, 6)]
+    table.fill(before)
+    table.contacts()
+    table.fill([person(number, "renamed") for number in range(1, 6)])
+    table.config |= {"dies_after": 4, "once": str(table.folder / "once")}
+    assert table.contacts().acknowledged == 0
+    table.fill(before)
+    table.faults = CallFaults({("open_output_stream", 1): CallFault.BEFORE})
+    assert "a planned fault" in (table.contacts(retries_rejected=True).error or "")
+    assert table.faults.fired
+    table.faults = None
+    assert table.contacts(retries_rejected=True).status == "complete"
+    assert list(table.held().values()) == before

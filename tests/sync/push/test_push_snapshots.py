@@ -114,6 +114,34 @@ def test_a_plan_of_another_mapping_that_is_forgotten_halfway_leaves_no_row_out(t
     assert {row["id"]: row["title"] for row in table.received()} == dict.fromkeys(range(1, 24), "new")
 
 
+def test_rows_of_a_table_that_is_set_back_are_found_though_it_has_no_changes_since(table: PushedTable) -> None:
+    table.push["max_rejected"] = 0
+    before = [person(number) for number in range(1, 24)]
+    _pushed(table)
+    bad = [person(number, "renamed", score=float("nan") if number == 20 else 0.5) for number in range(1, 24)]
+    table.fill([person(0), *bad])
+    stopped, _ = _pushed(table)
+    assert stopped.status == "failed" and stopped.acknowledged > 0
+    table.fill(before)
+    report, notes = _pushed(table)
+    assert (report.status, report.planned.removed) == ("complete", 1)
+    assert "the push of those after it was given up before its end" in notes
+    assert list(table.held().values()) == before
+    assert (_pushed(table)[0].sent, _pushed(table)[1]) == (0, "")
+
+
+def test_rows_that_a_mapping_sent_in_vain_are_sent_as_they_were_once_it_is_taken_back(table: PushedTable) -> None:
+    table.push["map"] = {"id": "id", "title": {"value": "old"}}
+    _pushed(table)
+    table.push["map"] = {"id": "id", "title": {"value": "new"}}
+    table.config |= {"dies_after": 4, "once": str(table.folder / "once")}
+    assert _pushed(table)[0].acknowledged == 0
+    table.push["map"] = {"id": "id", "title": {"value": "old"}}
+    assert _pushed(table)[0].status == "complete"
+    assert {row["id"]: row["title"] for row in table.received()} == dict.fromkeys(range(1, 24), "old")
+    assert (_pushed(table)[0].sent, _pushed(table)[1]) == (0, "")
+
+
 @pytest.mark.parametrize("changed", [{"mode": "upsert"}, {"nulls": "omit"}])
 def test_another_mode_or_mapping_compares_all_rows(table: PushedTable, changed: Row) -> None:
     _pushed(table)
