@@ -1,9 +1,10 @@
 """The rules by which the rows of a plan become lines for a destination."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dagster_airbyte_proto.connection.push import RowLimit
 from dagster_airbyte_proto.encoding.record_lines import (
@@ -16,6 +17,8 @@ from dagster_airbyte_proto.encoding.record_lines import (
 from dagster_airbyte_proto.encoding.row_schema import RowSchema
 from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS
 from dagster_airbyte_proto.schema.columns import RecordForm
+
+LOST_RECORD: Final = "the record is no JSON (NaN, an infinity), or its text is no UTF-8"
 
 
 class RowRules(NamedTuple):
@@ -30,6 +33,14 @@ class RowRules(NamedTuple):
     form: RecordForm | None = None
     schema: Mapping[str, Any] | None = None
     reason_to_keep: str = ""
+
+    def lost_records(self, rows: pa.RecordBatch) -> dict[int, str]:
+        """Returns the places of the whole records that could not be staged, with the reason. A row without its record
+        has no line: it would count as acknowledged, and nothing of it was sent."""
+        if self.form is None or not self.form.record_column:
+            return {}
+        lost = rows.column(0).is_null()
+        return dict.fromkeys(pc.indices_nonzero(lost).to_pylist(), LOST_RECORD)
 
     def columns_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows with the columns that are sent."""

@@ -101,5 +101,6 @@ def _record(row: pa.RecordBatch, form: RecordForm) -> tuple[str, bool]:
     sent = RowRules(form=form).columns_of(row)
     sendable = not unsendable_rows(sent)
     if form.record_column:
-        return str(python_rows(sent)[0][form.record_column]), sendable
+        record = python_rows(sent)[0][form.record_column]
+        return ("", False) if record is None else (str(record), sendable)  # One that is no JSON was not staged.
     return (str(record_objects(sent)[0].as_py()), True) if sendable else (readable_row(sent), False)

@@ -10,9 +10,11 @@ import pytest
 from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import CommitUnknown, ProtoError
+from dagster_airbyte_proto.loads.push import RejectedRow
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.push.row_rules import LOST_RECORD
 from dagster_airbyte_proto.sync.relay import rejected_content
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
@@ -69,6 +71,26 @@ def test_rejected_records_are_listed_as_they_were_to_be_sent(
     assert record["name"] == "a long name \U0001f600"
     assert main([*words, "push", "rejected", str(shop.connection_file)]) == 0
     assert "users: 1 row rejected" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["airbyte", "singer", "with a schema"])
+def test_a_record_that_is_no_json_is_rejected_and_the_others_arrive(quick_folder: Path, target: str) -> None:
+    if target == "with a schema":
+        shop = _shop(quick_folder, max_bytes=1 << 20)
+    else:
+        shop = RelayedShop(quick_folder, target=target, write="append_dedup", max_bytes=1 << 20)
+    offer = _offer(*["short"] * 7)
+    offer["streams"]["users"]["rows"][3]["more"] = float("nan")
+    report = shop.sync_of(offer)
+    users = report.streams["users"]
+    assert (report.status, users.emitted, users.committed) == (SyncStatus.COMPLETE, 7, 6), report
+    assert users.rejections == {LOST_RECORD: 1}
+    assert shop.ids("users") == [0, 1, 2, 4, 5, 6]
+    assert shop.positions() == {"users": 7}
+    [kept] = shop.store.kept_rejections("shop")
+    assert (kept.row, kept.record, kept.sendable) == (RejectedRow(3, LOST_RECORD), "", False)
+    again = shop.sync(SyncRequest(retries_rejected=True))
+    assert any("not sent again: JSON has no form for a value of theirs" in each for each in again.warnings)
 
 
 def test_each_load_adds_its_own_and_a_refresh_takes_the_place_of_all(quick_folder: Path) -> None:

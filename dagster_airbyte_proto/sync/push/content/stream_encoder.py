@@ -86,7 +86,7 @@ class StreamEncoder:
     def _unsendable(self, rows: pa.RecordBatch) -> dict[int, str]:
         """The rows that no JSON can carry. Of Arrow that is what becomes JSON there, and text."""
         if not self._protocol.takes_batches:
-            return unsendable_rows(rows)
+            return {**unsendable_rows(rows), **self._rules.lost_records(rows)}
         return unsendable_rows(rows.select([field.name for field in rows.schema if _is_text_or_json(field.type)]))
 
     def _misfits(self, rows: pa.RecordBatch) -> dict[int, str]:
