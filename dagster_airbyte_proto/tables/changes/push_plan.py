@@ -20,12 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    CalendarIntervalType,
-    DayTimeIntervalType,
-    VariantType,
-    YearMonthIntervalType,
-)
+from pyspark.sql.types import CalendarIntervalType, DayTimeIntervalType, VariantType, YearMonthIntervalType
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.plan_query import (
@@ -38,6 +33,7 @@ from dagster_airbyte_proto.loads.plan_query import (
     lacking_column,
 )
 from dagster_airbyte_proto.loads.push import TableSnapshot
+from dagster_airbyte_proto.tables.changes.cursor_values import cursor_values, greatest_cursor
 from dagster_airbyte_proto.tables.changes.row_events import IS_GONE, STEP, EventsWanted, NoCommonHistory, RowEvents
 from dagster_airbyte_proto.tables.changes.snapshots import (
     changes_since,
@@ -240,7 +236,7 @@ def _mapped(session: SparkSession, query: PlanQuery, *, with_cursor: bool = Fals
             origin = origin.filter(f.col(quoted(query.partition.column)).cast("string") == f.lit(query.partition.key))
         if query.cursor is None:
             return _mapped_frame(origin, query)
-        cursor = f.col(quoted(query.cursor))
+        cursor = cursor_values(origin, query.cursor)
         if query.after is not None:
             origin = origin.filter(cursor > f.lit(query.after).cast(origin.select(cursor).schema[0].dataType))
         if not with_cursor:
@@ -297,8 +293,8 @@ def _origin(session: SparkSession, query: PlanQuery) -> DataFrame:
     if query.at is None or not query.at.snapshot_id:
         return newest
     then = session.read.option("versionAsOf", query.at.snapshot_id).table(table)
-    # Iceberg reads a snapshot with its own columns: those that the table got since then would be missing.
-    return then if then.columns == newest.columns else newest
+    # Iceberg reads a snapshot with its own columns: those that the table got since then would be missing, or the types.
+    return then if then.dtypes == newest.dtypes else newest
 
 
 def _keys(query: PlanQuery) -> list[str]:
@@ -316,7 +312,7 @@ def _observed(frame: DataFrame, query: PlanQuery, counts: Observation) -> DataFr
     without_key = f.lit(False)
     for key in query.keys:
         without_key = without_key | f.col(quoted(key)).isNull()
-    greatest = f.max(_CURSOR).cast("string") if query.cursor is not None else f.lit(None).cast("string")
+    greatest = greatest_cursor(frame, _CURSOR) if query.cursor is not None else f.lit(None).cast("string")
     return frame.observe(
         counts,
         f.count(f.lit(1)).alias("rows"),

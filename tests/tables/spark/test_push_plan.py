@@ -302,3 +302,48 @@ def test_a_variant_is_the_json_that_it_is(spark: SparkSession, plans: _Plans) ->
     texts = pa.ExtensionArray.from_storage(pa.json_(pa.string()), pa.array([rows[1]["v"], rows[2]["v"]]))
     lines = bytes(record_lines(pa.record_batch({"v": texts}), RecordFrame("", ""))).splitlines()
     assert [json.loads(line) for line in lines] == [{"v": {"a": [1, None, 'b"c']}}, {"v": None}]
+
+
+def test_nan_is_no_value_of_a_cursor(plans: _Plans) -> None:
+    sql = "SELECT * FROM VALUES (1, 1.5D), (2, double('NaN')), (3, 3.5D), (4, NULL) AS t(id, at)"
+    assert len(plans.write(_query(sql, cursor="at", keys=()))) == 4
+    assert plans.counted is not None
+    assert plans.counted.cursor == "3.5"
+    assert plans.write(_query(sql, cursor="at", keys=(), after="2.5")).keys() == {3}
+
+
+def test_a_cursor_that_is_a_time_is_the_same_in_each_zone(plans: _Plans, spark: SparkSession) -> None:
+    """Both rows are of the hour that comes twice in Berlin: the first before the clock is set back, the other after."""
+    sql = """SELECT * FROM VALUES
+        (1, timestamp'2026-10-25 00:50:00.000001Z'), (2, timestamp'2026-10-25 01:10:00.000002Z') AS t(id, at)"""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    assert zone is not None
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        assert len(plans.write(_query(sql, cursor="at", keys=()))) == 2
+        assert plans.counted is not None
+        reached = plans.counted.cursor
+        assert plans.write(_query(sql, cursor="at", keys=(), after=reached)) == {}
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        assert plans.write(_query(sql, cursor="at", keys=(), after=reached)) == {}
+        assert plans.write(_query(sql, cursor="at", keys=(), after="2026-10-25 01:00:00Z")).keys() == {2}
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_fields_that_the_table_got_since_its_snapshot_are_read(spark: SparkSession, plans: _Plans) -> None:
+    name = "lake.changed_since.people"
+    spark.sql(f"""CREATE TABLE {name} USING iceberg AS
+        SELECT id, cast(id AS int) AS points, struct('Rome' AS city) AS home FROM range(2)""")
+    at = SparkPlanner(spark).snapshot(name)
+    spark.sql(f"ALTER TABLE {name} ADD COLUMN home.zip string")
+    spark.sql(f"ALTER TABLE {name} ALTER COLUMN points TYPE bigint")
+    assert SparkPlanner(spark).snapshot(name) == at
+    fields = (PlannedField("id", "id"), PlannedField("zip", "home.zip"), PlannedField("all", "home"))
+    query = _query()._replace(sql=None, table=name, at=at)
+    rows = plans.write(query._replace(fields=fields))
+    assert {key: (row["zip"], row["all"]) for key, row in rows.items()} == dict.fromkeys(
+        range(2), (None, {"city": "Rome", "zip": None})
+    )
+    hashes = {key: row[HASH] for key, row in plans.write(query).items()}
+    assert {key: row[HASH] for key, row in plans.write(query._replace(at=None)).items()} == hashes
