@@ -45,6 +45,15 @@ def test_rows_that_break_a_rule_are_rejected_and_not_planned_again(table: Pushed
     assert {row["id"] for row in table.received()} == set(range(2, 11))
 
 
+def test_the_row_at_fault_is_named_and_none_that_a_transform_drops(table: PushedTable) -> None:
+    table.fill([{**person(1), "name": None}, person(2), person(3)])
+    table.options["on_error"] = "fail"
+    drops = {"validate": [{"assert_not_null": "name"}], "on_error": "skip"}
+    rejects = {"validate": [{"assert_range": {"id": {"min": 3}}}], "on_error": "reject"}
+    table.options["transforms"] = [drops, rejects]
+    assert "row 2 of the plan: id is not at least 3" in (table.contacts().error or "")
+
+
 def test_an_overwrite_whose_rows_are_all_left_out_empties_nothing(quick_folder: Path) -> None:
     table = PushedTable(quick_folder, mode="overwrite")
     table.push["max_removed"] = "10 %"

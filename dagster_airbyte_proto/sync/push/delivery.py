@@ -200,7 +200,7 @@ class ProcessDelivery:
 
     def _reject(self, rows: list[RejectedRow]) -> None:
         self.refused.add(rows)
-        if all(each.reason == DROPPED for each in rows):
+        if not (rows := [each for each in rows if each.reason != DROPPED]):
             return  # The user wants it so: it is no fault, and no limit counts it.
         if self._context.connection.on_error == "fail":
             raise TooManyRejected("encoding the rows of a push", f"row {rows[0].row + 1} of the plan: {rows[0].reason}")
