@@ -237,6 +237,8 @@ class _FoldFiles:
         """Takes in rows of which nobody knows whether they are at the destination. Should another plan take the place
         of theirs, that has to send them again. Those of a mirror are to be removed once they are gone; so are, in a
         mirror to come, others that were delivered before. Nobody knows of removals whether they are made."""
+        if not set(self.keys) <= set(batch.rows.schema.names):
+            return  # They are of another key than the table, which was made anew.
         if not self._replaces:
             self._delete(batch.rows)
         kept = batch.rows if self._mode is PushMode.MIRROR else _sent_before(batch.rows)

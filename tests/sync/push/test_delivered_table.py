@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile, RowGroups
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from tests.sync.push.pushed_table import PushedTable, person
@@ -150,3 +151,20 @@ def test_a_plan_whose_rows_cannot_be_noted_is_not_given_up(
     table.faults = None
     assert table.contacts(retries_rejected=True).status == "complete"
     assert list(table.held().values()) == before
+
+
+def test_all_rows_are_sent_by_another_key_though_a_plan_of_the_one_before_is_unfinished(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.push["map"] = {"id": "id", "name": "name"}
+    table.fill([person(number) for number in range(1, 6)])
+    table.config |= {"dies_after": 4, "once": str(table.folder / "once")}
+    assert table.contacts().status == "failed"
+    # A catalog may drop a table and leave the files beside it.
+    folder, kept = table.tables.folder(TableName("_pushes", "crm__contacts")), table.folder / "kept"
+    shutil.move(folder / "plans", kept)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    shutil.move(kept, folder / "plans")
+    table.push |= {"key": ["label"], "map": {"label": "name", "score": "score"}}
+    report = table.contacts(is_full=True)
+    assert (report.status, report.error, report.acknowledged) == ("complete", None, 5)
