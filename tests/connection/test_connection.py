@@ -20,6 +20,7 @@ from dagster_airbyte_proto.connection import (
     ReplayLaunch,
     StreamOptions,
 )
+from dagster_airbyte_proto.connection.launch import Connector
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import ReadMode, StreamId, WriteMode
 
@@ -384,3 +385,9 @@ def test_a_date_from_another_yaml_reader_is_refused_before_json_cannot_hold_it()
     data = {"name": "shop", "connector": CONNECTOR, "config": {"since": [datetime.date(2024, 1, 1)]}}
     with pytest.raises(ValidationError, match=r"since\[0\] is a date: put it in quotes"):
         Connection.model_validate(data)
+
+
+def test_every_key_is_in_the_table_of_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "connections.md").read_text()
+    rows = page.partition("\n## All keys\n")[2].partition("\n## ")[0]
+    assert [key for key in {**Connection.model_fields, **Connector.model_fields} if f"`{key}`" not in rows] == []
