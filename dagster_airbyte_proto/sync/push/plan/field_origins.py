@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
+from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.plan_query import PlannedField, PlanQuery
 from dagster_airbyte_proto.schema.columns import column_type
 from dagster_airbyte_proto.sync.push_report import PushedField
@@ -17,11 +19,16 @@ _NAME = re.compile(r"(?<![\w.`])(?:`((?:[^`]|``)+)`|([A-Za-z_]\w*))(?!\s*\(|\w)"
 
 
 def field_origins(planner: PushPlanner, query: PlanQuery, fields: pa.Schema) -> Mapping[str, PushedField]:
-    """Returns the fields, in order. Of an expression the origins are the columns that it names; a constant has none."""
+    """Returns the fields, in order. Of an expression the origins are the columns that it names; a constant has none.
+
+    The rows are delivered by then. So it raises nothing for a table that is gone, or that has a column which no
+    destination could get: of its expressions the origins are not known.
+    """
+    known: Sequence[str] = ()
     if any(field.sql is not None for field in query.fields):
-        known = planner.fields(query._replace(fields=(), keys=(), cursor=None, after=None, has_sync_columns=True)).names
-    else:
-        known = []
+        every_column = query._replace(fields=(), keys=(), cursor=None, after=None, has_sync_columns=True)
+        with suppress(ConfigError, TableError):
+            known = planner.fields(every_column).names
     mapped = {field.name: _columns(field, known) for field in query.fields}
     return {field.name: PushedField(column_type(field.type), mapped.get(field.name, (field.name,))) for field in fields}
 

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+from dagster_airbyte_proto.errors import ConfigError, ProtoError, TableError
 from dagster_airbyte_proto.loads.plan_query import PlannedField, PlannedRows, PlanQuery
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.sync.push.plan.field_origins import cursor_field, field_origins
@@ -52,6 +53,17 @@ def test_without_a_mapping_each_field_is_a_column() -> None:
 def test_a_field_has_the_columns_that_its_mapping_names(field: PlannedField, columns: tuple[str, ...]) -> None:
     mapped = pa.schema([("to", pa.string())])
     assert field_origins(_Planner(), _ALL._replace(fields=(field,)), mapped) == {"to": PushedField("string", columns)}
+
+
+@pytest.mark.parametrize("error", [ConfigError, TableError])
+def test_a_table_whose_columns_cannot_be_told_fails_no_push_that_is_delivered(error: type[ProtoError]) -> None:
+    class Odd(_Planner):
+        def fields(self, query: PlanQuery) -> pa.Schema:
+            raise error("planning the rows", f"a column of {query.table} is an interval")
+
+    query = _ALL._replace(fields=(PlannedField("id", column="id"), PlannedField("days", sql="extract(DAY FROM span)")))
+    mapped = pa.schema([("id", pa.int64()), ("days", pa.int32())])
+    assert field_origins(Odd(), query, mapped) == {"id": PushedField("bigint", ("id",)), "days": PushedField("int")}
 
 
 @pytest.mark.parametrize(
