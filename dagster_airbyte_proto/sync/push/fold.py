@@ -149,12 +149,12 @@ def remember_sent(context: PushContext, delivery: Delivery, target: TableTarget 
     - Of a version that is not activated these are all that were sent, and of one that starts over all its rows: the
       destination may show none of them.
     - All rows of a plan that was to send all of them (`--full`), and of which none is acknowledged: they are still to
-      be sent.
+      be sent, if they are not to be anyway.
     - A snapshot up to which rows were pushed counts no more. If the table is set back to it, nothing has changed since.
     """
     plan, position = delivery.plan, stored_position(context, plan.stream)
     start = 0 if plan.activates else delivery.acknowledged
-    is_full = position is not None and plan.partition is None
+    is_full = position is not None and plan.partition is None and not context.request.is_full
     is_of_all = plan.starts_over and start == 0 and (plan.activates or is_full)
     end = plan.rows if is_of_all else delivery.announced
     # Of the rows of other modes a person decides, if they are not all to be sent.
