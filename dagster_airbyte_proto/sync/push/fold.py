@@ -154,8 +154,8 @@ def remember_sent(context: PushContext, delivery: Delivery, target: TableTarget 
     """
     plan, position = delivery.plan, stored_position(context, plan.stream)
     start = 0 if plan.activates else delivery.acknowledged
-    is_full = position is not None and plan.partition is None and not context.request.is_full
-    is_of_all = plan.starts_over and start == 0 and (plan.activates or is_full)
+    is_unmet = position is not None and plan.partition is None and not context.request.is_full
+    is_of_all = plan.starts_over and start == 0 and (plan.activates or is_unmet)
     end = plan.rows if is_of_all else delivery.announced
     # Of the rows of other modes a person decides, if they are not all to be sent.
     if target is None or end <= start or not (is_of_all or plan.mode in IDEMPOTENT):
