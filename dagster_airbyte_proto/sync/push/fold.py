@@ -152,7 +152,8 @@ def remember_sent(context: PushContext, delivery: Delivery, target: TableTarget 
       be sent, if they are not to be anyway.
     - A snapshot up to which rows were pushed counts no more. If the table is set back to it, nothing has changed since.
     """
-    plan, position = delivery.plan, stored_position(context, plan.stream)
+    plan = delivery.plan
+    position = stored_position(context, plan.stream)
     start = 0 if plan.activates else delivery.acknowledged
     is_unmet = position is not None and plan.partition is None and not context.request.is_full
     is_of_all = plan.starts_over and start == 0 and (plan.activates or is_unmet)

@@ -18,8 +18,8 @@ from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions
-from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from dagster_airbyte_proto.testing.fake_source import catalog_stream
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import EVERYTHING, Shop, until
 from tests.sync.test_sync import expect, two

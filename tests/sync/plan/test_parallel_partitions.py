@@ -211,7 +211,7 @@ def test_a_connector_that_rewrites_its_config_runs_once_at_a_time(shop: OpenShop
 
 
 def test_what_a_partition_of_a_backfill_has_left_is_swept_beside_the_next_one(shop: OpenShop) -> None:
-    """All partitions of a backfill have one run id. Another run syncs the one that failed, before the next one lands."""
+    """All partitions of a backfill have one run id. Another run syncs the one that failed before the next one lands."""
     place, backfill = partitioned(shop(max_bytes=1 << 30)), RunOptions(threading.Event(), run_id="backfill")
     failed = sync_of(place, "a", two(9, 9, failure={"kind": "exit", "after": 12}), backfill)
     assert failed.status is SyncStatus.FAILED

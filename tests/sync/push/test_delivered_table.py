@@ -132,9 +132,7 @@ def test_all_rows_are_still_to_be_sent_where_a_full_push_of_which_nothing_arrive
     assert table.contacts().planned.to_send == 0
 
 
-def test_a_plan_whose_rows_cannot_be_noted_is_not_given_up(
-    quick_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_whose_rows_cannot_be_noted_is_not_given_up(quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     each_row_at_once = partial(OpenFile, row_groups=RowGroups(1))
     monkeypatch.setattr("dagster_airbyte_proto.sync.push.fold.OpenFile", each_row_at_once)
     table = PushedTable(quick_folder, mode="mirror")
