@@ -110,7 +110,7 @@ def test_a_connector_that_waits_for_a_rate_limit_is_given_until_its_reset(comes_
     limited = {"type": "RATE_LIMITED", "rate_limited": {"quota_reset": "RESET"}}
     status = {"stream_descriptor": {"name": "users"}, "status": "RUNNING", "reasons": [limited]}
     said = {"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": status}}
-    # Long enough for it to begin on a machine that is busy, or long enough not to be waited for.
+    # Until its reset a busy machine has the time to begin; or that is over long before the connector goes on.
     milliseconds, seconds = (60_000, 3) if comes_back else (1_000, 60)
     line = json.dumps(said).replace('"RESET"', f"'$(($(date +%s%3N) + {milliseconds}))'")
     place.program = _but_reading(place.folder, f"echo '{line}'; sleep {seconds}")

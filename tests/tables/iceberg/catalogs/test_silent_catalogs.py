@@ -68,8 +68,8 @@ def settings_of(settings: SparkSettings, warehouse: str, properties: dict[str, s
 
 @pytest.fixture(scope="module")
 def warm_catalog_uri(spark: SparkSession, spark_settings: SparkSettings, rest_catalog_uri: str) -> str:
-    """A server that has made a table and taken a load. Its first ones take seconds: on a busy machine more than are
-    waited for here."""
+    """A server that has made a table and taken a load. Its first ones take longest: on a busy machine perhaps longer
+    than is waited for here."""
     settings = settings_of(spark_settings, "", {"type": "rest", "uri": rest_catalog_uri})
     writer = IcebergTables(start_session(settings), settings)
     target = writer.prepare(TableSpec(table_name(), SCHEMA))
