@@ -192,7 +192,8 @@ def _protected_files(store: DeliveryStore, name: TableName) -> ProtectedFiles:
     paths: set[str] = set()
     run_ids: set[str] = set()
     for connection in store.connections():
-        run_ids.update(staging_id(each.run_id, each.fence) for each in store.current_leases(connection))
+        for lease in store.current_leases(connection):
+            run_ids |= {staging_id(lease.run_id, lease.fence), lease.run_id}  # That of an older release has no fence.
         for load in store.announced_loads(connection):
             paths.update(file.path for part in load.parts if part.table == name for file in part.files)
         for delivery in store.deliveries(connection).values():

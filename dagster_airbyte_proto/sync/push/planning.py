@@ -227,7 +227,11 @@ def _since(
     if query.retries_rejected:
         return None
     found = _compared_snapshot(options, query, position)
-    reason = "no snapshot was pushed" if position.snapshot is None else "its mapping or mode was changed"
+    reason = (
+        "no snapshot was pushed, or a plan since then was given up"
+        if position.snapshot is None
+        else "its mapping or mode was changed"
+    )
     last = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
     if found is not None and last is not None and last.plan.version != position.version:
         found, reason = None, "a version of them was begun, and is not activated"

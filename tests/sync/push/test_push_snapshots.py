@@ -96,7 +96,7 @@ def test_a_plan_that_is_given_up_leaves_the_snapshot_where_it_was(table: PushedT
     del table.config["dies_after"]
     table.push["map"] = {"id": "id", "called": "name"}
     second, notes = _pushed(table)
-    assert "mapping or mode was changed" in notes
+    assert "a plan since then was given up" in notes
     assert (second.planned.changed, second.acknowledged) == (23, 23)
     assert second.snapshot != first
 
