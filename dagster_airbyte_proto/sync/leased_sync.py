@@ -129,7 +129,6 @@ def _noting_failure(engine: Engine, lease: Lease, log: RunLog, request: SyncRequ
         report = failed_report(lease.connection, lease.run_id, error, str(log.path))
         return msgspec.structs.replace(
             report,
-            error=log.masked(report.error or ""),
             partition=request.partition,
             shared_state=bool(last_report(engine.store, lease.connection).get("shared_state")),
         )

@@ -41,6 +41,7 @@ def noting_failure(
     except ProtoError as error:
         with suppress(ProtoError):  # The store may be what failed, and the first error is the one to be raised.
             report = failed(error)
+            report = msgspec.structs.replace(report, error=log.masked(report.error or ""))
             # Without streams: no generation begins or ends. If the run has begun, this repeats it and changes nothing.
             engine.store.begin_run(lease, refreshed=(), streams=(), partition=report.partition)
             end_run(engine, lease, report, log)

@@ -126,8 +126,7 @@ def _noting_failure(engine: Engine, lease: Lease, log: RunLog, request: PushRequ
 
     def failed(error: ProtoError) -> PushReport:
         report = failed_push(lease.connection, lease.run_id, error, str(log.path))
-        partition = request.partition_key or ""
-        return msgspec.structs.replace(report, error=log.masked(report.error or ""), partition=partition)
+        return msgspec.structs.replace(report, partition=request.partition_key or "")
 
     return noting_failure(engine, lease, log, failed)
 
