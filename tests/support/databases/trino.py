@@ -172,6 +172,8 @@ def make(version: str, folder: Path) -> None:
         command = [str(jdk / "bin" / "javac"), "-cp", f"{library}/*", "-d", built, str(source)]
         subprocess.run(command, check=True, timeout=_FETCH_SECONDS)
         with zipfile.ZipFile(library / "main.jar", "w") as jar:
+            # The server asks for its version where the first class of its package was found: here.
+            jar.writestr("META-INF/MANIFEST.MF", f"Manifest-Version: 1.0\nImplementation-Version: {version}\n")
             name = f"{_MAIN_CLASS.replace('.', '/')}.class"
             jar.write(Path(built, name), name)
     # Of a release the packager of Trino's plugins writes it.
