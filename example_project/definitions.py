@@ -1,4 +1,4 @@
-"""The example in Python: five connections as assets, what is made of their tables and pushed, what keeps them fresh."""
+"""The example in Python: connections as assets, what is made of their tables and pushed, what keeps them fresh."""
 
 import base64
 import os
@@ -44,6 +44,7 @@ customers = Connection.from_file(HERE / "connections" / "customers.yaml")
 orders = Connection.from_file(HERE / "connections" / "orders.yaml")
 reviews = Connection.from_file(HERE / "connections" / "reviews.yaml")
 crm = Connection.from_file(HERE / "connections" / "crm.yaml")
+stock = Connection.from_file(HERE / "connections" / "stock.yaml")
 
 days = dg.DailyPartitionsDefinition("2026-11-01", end_date="2026-11-06")
 
@@ -58,6 +59,12 @@ customers_assets = build_connector_assets(customers, catalog=CATALOGS / "custome
 orders_assets = build_connector_assets(orders, catalog=CATALOGS / "orders.json", partitions_def=days)
 # A Singer tap: all the same.
 reviews_assets = build_connector_assets(reviews, catalog=CATALOGS / "reviews.json", checks=StreamChecks())
+# A Rapidbyte component has to be built first, as connections/stock.yaml says: until then it is no asset.
+stock_assets = (
+    [build_connector_assets(stock, catalog=CATALOGS / "stock.json", checks=StreamChecks())]
+    if (HERE / "connectors" / "stock" / "source.wasm").exists()
+    else []
+)
 
 
 @dg.asset(group_name="shop", kinds={"spark", "iceberg"})
@@ -128,6 +135,7 @@ defs = dg.Definitions(
         customers_assets,
         orders_assets,
         reviews_assets,
+        *stock_assets,
         top_buyers,
         crm_assets,
         orders_by_country,

@@ -85,7 +85,8 @@ def test_the_workspace_is_valid(tmp_path: Path) -> None:
 
 
 def test_its_definitions_load_without_a_warning_and_every_stream_tells_its_columns(tmp_path: Path) -> None:
-    said = _called(tmp_path, "python", "-W", "error", "-c", _LOADED)
+    copied_example(tmp_path)
+    said = _called(tmp_path, "python", "-W", "error", "-c", _LOADED, folder=tmp_path)
 
     assert said.code == 0, said.err
     columns, kinds, pushed = json.loads(said.out)
@@ -156,6 +157,35 @@ def test_what_a_tap_reads_is_in_its_table_and_each_row_once_when_it_is_read_agai
         assert not {"_sdc_filename", "_sdc_stream"} & set(table.columns)
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_component_is_an_asset_once_it_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: "SparkSession", spark_settings: "SparkSettings"
+) -> None:
+    example, namespace = copied_example(tmp_path), f"n{uuid.uuid4().hex[:8]}"
+    _rewrite(example / "connections" / "stock.yaml", destination={"namespace": namespace})
+    monkeypatch.setenv("AIRBYTE_PROTO_HOME", str(tmp_path / "home"))
+    assert runpy.run_path(str(example / "definitions.py"))["stock_assets"] == []
+    build = str(example / "connectors" / "stock" / "build.py")
+    built = subprocess.run([sys.executable, build], capture_output=True, text=True, timeout=240)
+    assert built.returncode == 0, built.stdout + built.stderr
+
+    assets = runpy.run_path(str(example / "definitions.py"))["stock_assets"]
+    session = SparkSessionResource(warehouse=spark_settings.warehouse, spark_config=dict(spark_settings.config))
+    resources = {
+        "connector": ConnectorResource(home=str(tmp_path / "home")),
+        "io_manager": SparkTableIOManager(spark=session),
+    }
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = dg.materialize(assets, resources=resources, instance=instance)
+
+    [event] = done.get_asset_materialization_events()
+    assert event.asset_key == dg.AssetKey(["stock", "stock"])
+    assert all(check.passed for check in done.get_asset_check_evaluations())
+    [counts] = spark.sql(f"SELECT count(*), count(DISTINCT id), count(pieces) FROM lake.{namespace}.stock").collect()
+    assert tuple(counts) == (300, 300, 288)
+
+
 def _as_written(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **row,
@@ -173,7 +203,7 @@ def home_with_connectors(folder: Path, environments: Path) -> Path:
 
 def copied_example(folder: Path) -> Path:
     """The example as in the repository."""
-    left_behind = shutil.ignore_patterns(".airbyte-proto", ".local_defs_state", "__pycache__")
+    left_behind = shutil.ignore_patterns(".airbyte-proto", ".local_defs_state", "__pycache__", "*.wasm")
     return shutil.copytree(EXAMPLE, folder / "example_project", ignore=left_behind)
 
 
