@@ -2,11 +2,15 @@
 
 - Every error is built from facts: the work that failed (`doing`), the finding (`found`) and a way out (`remedy`). The
   message is made of them, so nobody needs to parse it: catch by class, read fields.
-- Messages never carry secrets or the contents of records.
+- Messages never carry secrets or the contents of records. Azure's store may have its credentials in each URL, as a
+  signature, and pyarrow writes URLs into its errors: signatures are masked here, whoever's they are.
 - Errors cross process borders (executors, worker processes), so every error pickles with all its fields.
 """
 
+import re
 from typing import Any
+
+_SIGNATURE = re.compile(r"(?<=[?&]sig=)[^&'\"\s]+")
 
 
 class ProtoError(Exception):
@@ -16,7 +20,7 @@ class ProtoError(Exception):
 
     def __init__(self, doing: str, found: str, *, remedy: str = "", stream: str | None = None) -> None:
         self.doing = doing
-        self.found = found
+        self.found = found = _without_signatures(found)
         self.remedy = remedy
         self.stream = stream
         super().__init__(doing, found, remedy, stream)
@@ -150,3 +154,17 @@ def _unpickled(error: type[ProtoError], args: tuple[Any, ...]) -> ProtoError:
     made = error.__new__(error)
     made.args = args
     return made
+
+
+def mask_signatures(error: BaseException) -> None:
+    """Masks the signatures of URLs in an error and in those that led to it, in place: before a stack trace is shown."""
+    shown: BaseException | None = error
+    while shown is not None:
+        shown.args = tuple(_without_signatures(each) if isinstance(each, str) else each for each in shown.args)
+        if isinstance(shown, OSError) and shown.strerror:
+            shown.strerror = _without_signatures(shown.strerror)
+        shown = shown.__cause__ or shown.__context__
+
+
+def _without_signatures(text: str) -> str:
+    return _SIGNATURE.sub("***", text) if "sig=" in text else text

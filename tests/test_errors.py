@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+import traceback
 from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import walk_packages
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 import dagster_airbyte_proto
-from dagster_airbyte_proto.errors import ConnectorError, ProtoError, SchemaRefused
+from dagster_airbyte_proto.errors import ConnectorError, ProtoError, SchemaRefused, StagingError, mask_signatures
 
 _VALUES: dict[str, Any] = {
     "doing": "reading a stream",
@@ -73,3 +74,19 @@ class _QuotaError(ConnectorError):
     def __init__(self, doing: str, *, limit: int) -> None:
         super().__init__(doing, f"the quota of {limit} is used up")
         self.limit = limit
+
+
+def test_signatures_of_urls_are_in_no_error_and_in_none_that_led_to_it() -> None:
+    said = "403 for http://acme/lake/a?se=1&sig=aGVsbG8%3D&sp=r and 'http://acme/b?sig=abc'"
+    masked = "403 for http://acme/lake/a?se=1&sig=***&sp=r and 'http://acme/b?sig=***'"
+    try:
+        try:
+            raise OSError(13, said)
+        except OSError as error:
+            raise StagingError("writing", said) from error
+    except StagingError as error:
+        raised = error
+    assert raised.found == masked
+    mask_signatures(raised)
+    assert "aGVsbG8" not in "".join(traceback.format_exception(raised))
+    assert masked in str(raised.__cause__)

@@ -35,7 +35,7 @@ from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.standard_streams import give_up, kept_stdout, standard_streams
-from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StagingError
+from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StagingError, mask_signatures
 
 COMMANDS = (
     connectors,
@@ -110,20 +110,20 @@ def _answer(words: list[str], call: Call) -> Answer:
         click.echo("cancelled", err=True)
         return _error_answer(call, {"kind": "Cancelled", "message": "cancelled before it was done"}, CANCELLED)
     except InternalError as error:
-        _report_bug()
+        _report_bug(error)
         return _error_answer(call, error_value(error), _FAILED)
     except ProtoError as error:
         return _known_error_answer(call, error)
     except Exception as error:  # noqa: BLE001 - the edge of the process: it prints the traceback and exits with 1
         if isinstance(error, OSError) and (known := _error_of_machine(error)) is not None:
             return _known_error_answer(call, known)
-        _report_bug()
+        _report_bug(error)
         return _error_answer(call, {"kind": "InternalError", "message": f"{type(error).__name__}: {error}"}, _FAILED)
 
 
 def _known_error_answer(call: Call, error: ProtoError) -> Answer:
     if call.is_verbose:
-        traceback.print_exc()
+        _print_stack_trace(error)
     click.echo(f"error: {plain(str(error), max_characters=20_000)}", err=True)
     return _error_answer(call, error_value(error), _USAGE if isinstance(error, ConfigError) else _FAILED)
 
@@ -149,8 +149,13 @@ def _error_answer(call: Call, error: Mapping[str, Any], exit_code: int) -> Answe
     return Answer({**named, "status": status, "error": error}, (), exit_code)
 
 
-def _report_bug() -> None:
+def _print_stack_trace(error: Exception) -> None:
+    mask_signatures(error)
     traceback.print_exc()
+
+
+def _report_bug(error: Exception) -> None:
+    _print_stack_trace(error)
     click.echo(
         "This is a bug of airbyte-proto. Please report it, with the lines above and the output of "
         "`airbyte-proto version`.",

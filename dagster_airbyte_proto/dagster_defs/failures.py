@@ -9,7 +9,7 @@ import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError
 from dagster_shared.error import SerializableErrorInfo
 
-from dagster_airbyte_proto.errors import InternalError, ProtoError, StateConflict
+from dagster_airbyte_proto.errors import InternalError, ProtoError, StateConflict, mask_signatures
 from dagster_airbyte_proto.sync.report import StreamReport, SyncReport, SyncStatus
 
 _MAX_NAMED_STREAMS = 20
@@ -63,6 +63,7 @@ def failing_the_tick() -> Iterator[None]:
 def _shown_cause(error: ProtoError) -> BaseException | None:
     """The cause of an error, if it says what the error does not."""
     cause = error.__cause__
+    mask_signatures(error)
     # Of the error of a database only the driver's own words count: around them are a class and a link.
     has_more_to_say = cause is not None and str(getattr(cause, "orig", cause)).strip() not in str(error)
     return cause if has_more_to_say else None

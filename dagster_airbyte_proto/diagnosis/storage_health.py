@@ -9,13 +9,8 @@ from pathlib import Path
 from dagster_airbyte_proto.atomic_files import has_no_links
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, fails, ok, warning
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.loads.storage import (
-    CATALOG_SETTINGS,
-    HADOOP_SETTINGS,
-    Storage,
-    is_local,
-    without_file_scheme,
-)
+from dagster_airbyte_proto.loads.object_stores.known import spark_settings
+from dagster_airbyte_proto.loads.storage import Storage, is_local, without_file_scheme
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.formats import find_format
@@ -58,12 +53,11 @@ def warehouse_location(settings: Settings) -> str:
 
 
 def _warehouse(settings: Settings) -> Sequence[Finding]:
-    config, key = _session_config(settings), f"spark.sql.catalog.{settings.catalog.name}"
-    location = warehouse_location(settings)
+    config, location = _session_config(settings), warehouse_location(settings)
     if not location:
         return [ok(_WAREHOUSE, f"catalog {settings.catalog.name} chooses the place of each table; nothing was written")]
     try:
-        _write_and_delete(_storage(key, config), location)
+        _write_and_delete(Storage(spark_settings(config, settings.catalog.name)), location)
     except (OSError, ValueError) as error:
         remedy = "Make it writable, or name another" if is_local(location) else "Correct its name and its credentials"
         return [fails(_WAREHOUSE, _said(location, error), f"{remedy} in the settings: `catalog: {{warehouse: …}}`.")]
@@ -93,12 +87,6 @@ def _session_config(settings: Settings) -> Mapping[str, str]:
     except ConfigError:  # Spark does not read these tables
         return settings.spark
     return {**parts.config, **settings.spark}
-
-
-def _storage(key: str, config: Mapping[str, str]) -> Storage:
-    """The storage with the settings that a session would give it."""
-    of_catalog = {name: config.get(f"{key}.{name}", "") for name in CATALOG_SETTINGS}
-    return Storage({**of_catalog, **{name: config.get(f"spark.hadoop.{name}", "") for name in HADOOP_SETTINGS}})
 
 
 def _write_and_delete(storage: Storage, location: str) -> None:

@@ -1,6 +1,6 @@
 """File systems for the files of tables, opened in this process. Spark opens the same files by a FileIO of its own.
 
-- Users configure S3 once, for the catalog's S3FileIO or for Hadoop's S3A. The same settings are used here.
+- Users configure an object store once, for the catalog's FileIO or for Hadoop. The same settings are used here.
 - Settings that are absent, above all credentials, come from the environment, under the names that these two use.
 - A catalog may vend credentials for each table (`vended.py`). They replace the others for the files of that table.
 - No setting is logged or stored. An announced load has only the paths of its files.
@@ -13,29 +13,10 @@ from urllib.parse import quote
 
 from pyarrow import fs
 
+from dagster_airbyte_proto.loads.object_stores.known import store_of
+from dagster_airbyte_proto.loads.object_stores.store import ObjectStore, is_named
 from dagster_airbyte_proto.loads.vended import CredentialSource, RenewedFileSystem
 
-_CATALOG_CREDENTIALS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token")
-_HADOOP_CREDENTIALS = ("fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token")
-
-CATALOG_SETTINGS = (
-    *_CATALOG_CREDENTIALS,
-    "s3.endpoint",
-    "s3.path-style-access",
-    "client.region",
-)
-"""The properties of an Iceberg catalog that are read."""
-
-HADOOP_SETTINGS = (
-    *_HADOOP_CREDENTIALS,
-    "fs.s3a.endpoint",
-    "fs.s3a.path.style.access",
-    "fs.s3a.endpoint.region",
-    "fs.s3a.connection.ssl.enabled",
-)
-"""The keys of Hadoop's configuration that are read where the catalog has no such property."""
-
-_S3_SCHEMES = frozenset(("s3", "s3a", "s3n"))
 # More than a sync writes at a time. Each has a pool of connections of its own.
 _MAX_OPENED = 32
 
@@ -51,7 +32,7 @@ class Storage:
         self._settings = {key: value for key, value in (settings or {}).items() if value}
         self._source = source
         self._opening = threading.Lock()
-        self._filesystems: dict[frozenset[tuple[str, str]], fs.FileSystem] = {}
+        self._filesystems: dict[tuple[ObjectStore, str, frozenset[tuple[str, str]]], fs.FileSystem] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Storage) and self._settings == other._settings
@@ -76,12 +57,11 @@ class Storage:
 
         Raises OSError or ValueError for an unknown scheme.
         """
-        if is_s3(location):
-            # Not parsed as a URI: a key or a path may hold blanks and percent signs, which Iceberg takes as they are.
-            path = location.partition("://")[2]
+        if store := store_of(location):
+            path, host = store.take_apart(location)
             if self._source is None:
-                return self._s3_filesystem(self._settings), path
-            current = partial(self._filesystem_with_vended, self._source, location)
+                return self._opened(store, self._settings, host), path
+            current = partial(self._opened_with_vended, store, self._source, location)
             return fs.PyFileSystem(RenewedFileSystem(current)), path
         if is_local(location):
             return fs.LocalFileSystem(), without_file_scheme(location)
@@ -91,19 +71,17 @@ class Storage:
         filesystem, path = fs.FileSystem.from_uri(f"{scheme}://{place}{slash}{quote(below)}")
         return filesystem, path
 
-    def _filesystem_with_vended(self, source: CredentialSource, location: str) -> fs.FileSystem:
+    def _opened_with_vended(self, store: ObjectStore, source: CredentialSource, location: str) -> fs.FileSystem:
         vended, settings = source.settings_at(location), self._settings
-        if any(key in vended for key in _CATALOG_CREDENTIALS):
-            # Else a session token of ours would be sent with a key that was vended.
-            ours = (*_CATALOG_CREDENTIALS, *_HADOOP_CREDENTIALS)
-            settings = {key: value for key, value in settings.items() if key not in ours}
-        return self._s3_filesystem({**settings, **vended})
+        if any(is_named(key, store.credentials) for key in vended):
+            settings = {key: value for key, value in settings.items() if not is_named(key, store.credentials)}
+        return self._opened(store, {**settings, **vended}, store.take_apart(location).host)
 
-    def _s3_filesystem(self, settings: Mapping[str, str]) -> fs.FileSystem:
+    def _opened(self, store: ObjectStore, settings: Mapping[str, str], host: str) -> fs.FileSystem:
         """Returns the file system with these settings. Keeps those that were opened last."""
-        key = frozenset(settings.items())
+        key = store, host, frozenset(settings.items())
         with self._opening:
-            self._filesystems[key] = opened = self._filesystems.pop(key, None) or _filesystem_of(settings)
+            self._filesystems[key] = opened = self._filesystems.pop(key, None) or store.open(settings, host)
             if len(self._filesystems) > _MAX_OPENED:
                 self._filesystems.pop(next(iter(self._filesystems)))
             return opened
@@ -130,33 +108,3 @@ def folder_name(name: str) -> str:
     """Returns a table's name as a folder's: escapes slashes, zero bytes, and names of dots alone."""
     safe = name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
     return safe.replace(".", "%2E") if not safe.strip(".") else safe
-
-
-def is_s3(location: str) -> bool:
-    """True if a location is in S3, or in a store with S3's interface."""
-    scheme, separator, _ = location.partition("://")
-    return bool(separator) and scheme in _S3_SCHEMES
-
-
-def _filesystem_of(settings: Mapping[str, str]) -> fs.FileSystem:
-    def setting(*keys: str) -> str | None:
-        return next((settings[key] for key in keys if key in settings), None)
-
-    endpoint = setting("s3.endpoint", "fs.s3a.endpoint")
-    scheme, separator, host = (endpoint or "").partition("://")
-    if not separator:
-        scheme, host = ("http" if setting("fs.s3a.connection.ssl.enabled") == "false" else "https"), scheme
-    is_path_style = setting("s3.path-style-access", "fs.s3a.path.style.access") == "true"
-    return fs.S3FileSystem(
-        access_key=setting("s3.access-key-id", "fs.s3a.access.key"),
-        secret_key=setting("s3.secret-access-key", "fs.s3a.secret.key"),
-        session_token=setting("s3.session-token", "fs.s3a.session.token"),
-        region=setting("client.region", "fs.s3a.endpoint.region"),
-        endpoint_override=host.rstrip("/") or None,
-        scheme=scheme,
-        force_virtual_addressing=bool(host) and not is_path_style,
-        # With writes in the background, data piles up in memory without bound when the store is slow.
-        background_writes=False,
-        # With it a file of a few megabytes takes one request instead of three.
-        allow_delayed_open=True,
-    )

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, LOCAL, Storage, folder_name
+from dagster_airbyte_proto.loads.object_stores.known import spark_settings
+from dagster_airbyte_proto.loads.storage import LOCAL, Storage, folder_name
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
@@ -40,11 +41,8 @@ class IcebergSnapshots:
     """The SnapshotReader of tables in a `hadoop` catalog, which keeps all that it knows in files."""
 
     def __init__(self, settings: SparkSettings) -> None:
-        catalog = f"spark.sql.catalog.{settings.catalog}"
         self._warehouse = settings.catalog_warehouse.rstrip("/")
-        of_catalog = {key: settings.config.get(f"{catalog}.{key}", "") for key in CATALOG_SETTINGS}
-        of_hadoop = {key: settings.config.get(f"spark.hadoop.{key}", "") for key in HADOOP_SETTINGS}
-        self._storage = Storage({**of_catalog, **of_hadoop})
+        self._storage = Storage(spark_settings(settings.config, settings.catalog))
 
     @staticmethod
     def can_read(settings: SparkSettings) -> bool:

@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from dagster_airbyte_proto.errors import StagingError
-from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local, is_s3
+from dagster_airbyte_proto.loads.object_stores.known import is_in_object_store
+from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local
 from dagster_airbyte_proto.loads.table import TableTarget
 
 _LONGEST_NAME = 60
@@ -61,7 +62,7 @@ def file_name(kind: str, stream: str, suffix: str, number: int) -> str:
 def create_folder(folder: StagingFolder) -> None:
     """Creates the folder if it is missing. Does nothing in object stores."""
     # An object store has no folders, and pyarrow would leave an empty object for it.
-    if is_s3(folder.uri):
+    if is_in_object_store(folder.uri):
         return
     with raising_staging_error("make the staging folder", folder.uri):
         folder.filesystem.create_dir(folder.path, recursive=True)
@@ -100,9 +101,15 @@ def remove_orphan_files(folder: str, keep: Collection[str], storage: Storage = L
         for path in removed:
             place.filesystem.delete_file(path)
         if len(removed) == sum(info.is_file for info in entries):
-            with suppress(FileNotFoundError):
-                place.filesystem.delete_dir(place.path)
+            _remove_folder(place)
     return len(removed)
+
+
+def _remove_folder(place: StagingFolder) -> None:
+    """Removes an empty folder. In an object store it is there if pyarrow has left an empty object for it."""
+    with suppress(FileNotFoundError):
+        if place.filesystem.get_file_info(place.path).type is fs.FileType.Directory:
+            place.filesystem.delete_dir(place.path)
 
 
 @contextmanager

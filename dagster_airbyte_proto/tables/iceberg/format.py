@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dagster_airbyte_proto.loads.object_stores.store import scheme_of
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.formats import FILES_ANSWER, LOAD_ID, LoadQuery, SparkPackage, SparkParts
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
@@ -31,8 +32,17 @@ _RUNTIME = SparkPackage(
     "{spark}_2.13:" + _VERSION,
     {spark: "{spark}_2.13:" + version for spark, version in _OLDER_VERSIONS.items()},
 )
-_S3_FILES = SparkPackage("org.apache.iceberg:iceberg-aws-bundle:", _VERSION, _OLDER_VERSIONS)
-_S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+_S3_FILES = "org.apache.iceberg.aws.s3.S3FileIO"
+_GCS_FILES = "org.apache.iceberg.gcp.gcs.GCSFileIO"
+_ADLS_FILES = "org.apache.iceberg.azure.adlsv2.ADLSFileIO"
+# Other schemes of these stores are left to Hadoop's file systems.
+_FILE_IOS = {"s3": _S3_FILES, "gs": _GCS_FILES, "abfs": _ADLS_FILES, "abfss": _ADLS_FILES}
+# The clients of the stores. Iceberg's runtime has the classes that call them; those named here are the newest tried.
+_CLIENTS = {
+    _S3_FILES: SparkPackage("org.apache.iceberg:iceberg-aws-bundle:", _VERSION, _OLDER_VERSIONS),
+    _GCS_FILES: SparkPackage("org.apache.iceberg:iceberg-gcp-bundle:", "1.11.0"),
+    _ADLS_FILES: SparkPackage("org.apache.iceberg:iceberg-azure-bundle:", "1.10.0"),
+}
 
 
 def iceberg_version(pyspark: str) -> str:
@@ -64,7 +74,7 @@ class IcebergFormat:
 
     def check_staging(self, settings: "SparkSettings") -> None:
         if settings.is_remote:
-            check_credentials(settings.catalog, settings.config.get)
+            check_credentials(settings.catalog, settings.config)
 
     def care(self, tables: "IcebergTables | RemoteIcebergTables") -> "TableCare":
         from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
@@ -94,14 +104,14 @@ class IcebergFormat:
         if settings.config.get(f"{catalog}.type") != "rest":
             # For a REST catalog the warehouse is a name on the server, not a location.
             config[f"{catalog}.warehouse"] = settings.warehouse_location
-            if settings.catalog_warehouse.startswith("s3://"):
-                config[f"{catalog}.io-impl"] = _S3_FILE_IO
+            if file_io := _FILE_IOS.get(scheme_of(settings.catalog_warehouse)):
+                config[f"{catalog}.io-impl"] = file_io
         prefix = f"{catalog}."
         whole = {**config, **settings.config}
         named = {key.removeprefix(prefix): value for key, value in whole.items() if key.startswith(prefix)}
         config |= {f"{prefix}{name}": value for name, value in catalog_timeouts(named).items()}
-        file_io = named.get("io-impl")
-        return SparkParts(config, (_RUNTIME, _S3_FILES) if file_io == _S3_FILE_IO else (_RUNTIME,))
+        client = _CLIENTS.get(named.get("io-impl", ""))
+        return SparkParts(config, (_RUNTIME, client) if client else (_RUNTIME,))
 
     def snapshot_reader(self, settings: "SparkSettings") -> "SnapshotReader | None":
         from dagster_airbyte_proto.tables.newest_snapshot import IcebergSnapshots

@@ -21,14 +21,12 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS
+from dagster_airbyte_proto.loads.object_stores.known import catalog_settings, expiry_times, has_token
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.spark.jvm.errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
 
 NEVER = math.inf
-_EXPIRES_AT = "s3.session-token-expires-at-ms"
-_TOKEN = "s3.session-token"  # noqa: S105 - the name of a setting
 _HOLDERS = "org.apache.iceberg.io.SupportsStorageCredentials"
 # The shortest life that AWS gives to session tokens, for a server that sends none.
 _SHORTEST_LIFE_SECONDS = 900.0
@@ -152,30 +150,28 @@ def _table_names(catalog: Any) -> Iterator[TableName]:
 def _vended(name: TableName, table: Any) -> _Vended:
     io, data_path = table.io(), table.properties().get("write.data.path")
     locations = [str(place).rstrip("/") for place in (table.location(), data_path) if place is not None]
-    found = {"": _selected(io.properties())}
+    sent = {"": _properties(io.properties())}
     if _holds_credentials(io):
         for each in java_items(io.credentials()):
-            found[str(each.prefix())] = {**found[""], **_selected(each.config())}
-    ends = [_expiry(settings) for settings in found.values()]
-    expires_at = min((each for each in ends if each is not None), default=NEVER)
+            sent[str(each.prefix())] = {**sent[""], **_properties(each.config())}
+    expires_at = min(map(_expiry, sent.values()))
     now = time.time()
     renew_at = expires_at if expires_at is NEVER else now + max((expires_at - now) / 2, _LEAST_SECONDS)
-    for settings in found.values():
-        settings.pop(_EXPIRES_AT, None)
+    # The properties have secrets of the catalog too, which stay where they are.
+    found = {prefix: catalog_settings(properties.items()) for prefix, properties in sent.items()}
     by_prefix = sorted(found.items(), key=lambda item: len(item[0]), reverse=True)
     return _Vended(name, tuple(locations), tuple(by_prefix), renew_at, expires_at)
 
 
-def _selected(settings: Any) -> dict[str, str]:
-    """The settings of a Java map that files need: the map has secrets of the catalog too, which stay where they are."""
-    found = {key: settings.get(key) for key in (*CATALOG_SETTINGS, _EXPIRES_AT)}
-    return {key: str(value) for key, value in found.items() if value is not None}
+def _properties(java_map: Any) -> dict[str, str]:
+    return {str(entry.getKey()): str(entry.getValue()) for entry in java_items(java_map.entrySet())}
 
 
-def _expiry(settings: Mapping[str, str]) -> float | None:
-    if at := settings.get(_EXPIRES_AT):
-        return int(at) / 1000
-    return time.time() + _SHORTEST_LIFE_SECONDS if _TOKEN in settings else None
+def _expiry(properties: Mapping[str, str]) -> float:
+    """The time when the credentials among these properties expire."""
+    if times := expiry_times(properties.items()):
+        return min(times)
+    return time.time() + _SHORTEST_LIFE_SECONDS if has_token(properties) else NEVER
 
 
 def _holds_credentials(io: Any) -> bool:

@@ -28,7 +28,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import VariantVal
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
+from dagster_airbyte_proto.loads.object_stores.known import spark_settings
+from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.project_folder import expanded
 from dagster_airbyte_proto.tables.connect_client import connect, opened_by_user
@@ -42,6 +43,7 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import (
     is_server_lost,
     log_no_raised_errors,
 )
+from dagster_airbyte_proto.tables.spark.jvm.hadoop_settings import hadoop_settings
 from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import download_lock, setting_items
 from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 from dagster_airbyte_proto.tables.spark.jvm.output import jvm_output, last_output
@@ -52,8 +54,8 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # The JVM's command line can be read by everyone on the machine. Credentials must stay off it.
 _OFF_THE_COMMAND_LINE = ("spark.sql.", "spark.hadoop.", "spark.authenticate.secret")
 # Settings that `SET`, the UI and event logs show masked. Spark's own list lacks the `credential` of a REST catalog.
-_SECRETS = "(?i)secret|password|token|access[.-]?key|credential"
-_OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cos"))
+_SECRETS = "(?i)secret|password|token|(access|account)[.-]?key|credential|connection-string"
+_STORES_WITHOUT_RENAME = frozenset(("s3", "s3a", "s3n", "gs", "gcs", "oss", "cos"))
 _POLL_SECONDS = 0.1
 _KILL_WAIT_SECONDS = 3.0
 _CYCLE_DAYS = 146_097  # those of 400 years, after which the calendar repeats itself
@@ -233,10 +235,7 @@ if sys.platform == "linux":
 
 def session_storage(session: SparkSession, catalog: str, source: CredentialSource | None = None) -> Storage:
     """Returns the session's settings for object stores, from its catalog and from Hadoop; and from a source, if any."""
-    hadoop = session._jsparkSession.sessionState().newHadoopConf()
-    of_catalog = {key: session.conf.get(f"spark.sql.catalog.{catalog}.{key}", None) for key in CATALOG_SETTINGS}
-    of_hadoop = {key: hadoop.get(key) for key in HADOOP_SETTINGS}
-    return Storage({key: value for key, value in {**of_catalog, **of_hadoop}.items() if value}, source)
+    return Storage({**spark_settings(session.conf.getAll, catalog), **hadoop_settings(session)}, source)
 
 
 def has_file_system(session: SparkSession, location: str) -> bool:
@@ -265,7 +264,7 @@ def check_exclusive_commits(session: SparkSession, catalog: str, warehouse: str)
     """
     key = f"spark.sql.catalog.{catalog}"
     is_hadoop = session.conf.get(f"{key}.type", None) == "hadoop" and not session.conf.get(f"{key}.lock-impl", None)
-    if is_hadoop and warehouse.partition("://")[0] in _OBJECT_STORES:
+    if is_hadoop and warehouse.partition("://")[0] in _STORES_WITHOUT_RENAME:
         raise ConfigError(
             f"opening catalog {catalog}",
             f"it is of type hadoop, and {warehouse} has no rename that only one writer can win",

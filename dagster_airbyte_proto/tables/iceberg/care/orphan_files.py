@@ -9,7 +9,8 @@ from pyarrow import fs
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_airbyte_proto.loads.storage import Storage, is_s3, without_file_scheme
+from dagster_airbyte_proto.loads.object_stores.known import is_in_object_store
+from dagster_airbyte_proto.loads.storage import Storage, without_file_scheme
 from dagster_airbyte_proto.tables.care import ProtectedFiles
 from dagster_airbyte_proto.tables.sql_names import text_literal
 
@@ -18,12 +19,13 @@ def removable_files(
     session: SparkSession, storage: Storage, location: str, protected: ProtectedFiles
 ) -> DataFrame | None:
     """Returns the files that no run may still commit. None if the table has no data folder."""
-    listed = _in_store(session, storage, location) if is_s3(location) else _on_disk(session, location)
+    is_in_store = is_in_object_store(location)
+    listed = _in_store(session, storage, location) if is_in_store else _on_disk(session, location)
     return None if listed is None else _without_protected(listed, location, protected)
 
 
 def _in_store(session: SparkSession, storage: Storage, location: str) -> DataFrame | None:
-    """As `_on_disk`, for S3: the table's FileIO opens it, but Hadoop may have no file system for it."""
+    """As `_on_disk`, for an object store: the table's FileIO opens it, but Hadoop may have no file system for it."""
     filesystem, place = storage.at(location)
     found = filesystem.get_file_info(fs.FileSelector(f"{place}/data", allow_not_found=True, recursive=True))
     files = [info for info in found if info.is_file]

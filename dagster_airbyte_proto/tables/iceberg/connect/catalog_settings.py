@@ -4,7 +4,8 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
+from dagster_airbyte_proto.loads.object_stores.known import spark_settings
+from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.tables.connect_client import forget_if_useless
 from dagster_airbyte_proto.tables.remote_sessions import TOKEN
 from dagster_airbyte_proto.tables.spark.jvm.errors import REMOTE_ERRORS, first_line
@@ -33,6 +34,4 @@ def check_catalog(session: SparkSession, catalog: str) -> str:
 
 def remote_storage(session: SparkSession, catalog: str) -> Storage:
     """Returns the server's settings for object stores, of its catalog and of Hadoop, as far as it tells them."""
-    of_catalog = {key: session.conf.get(f"spark.sql.catalog.{catalog}.{key}", None) for key in CATALOG_SETTINGS}
-    of_hadoop = {key: session.conf.get(f"spark.hadoop.{key}", None) for key in HADOOP_SETTINGS}
-    return Storage({key: value for key, value in {**of_catalog, **of_hadoop}.items() if value})
+    return Storage(spark_settings(session.conf.getAll, catalog))

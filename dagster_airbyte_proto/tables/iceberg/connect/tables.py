@@ -125,7 +125,7 @@ class RemoteIcebergTables:
     def prepare(self, spec: TableSpec) -> TableTarget:
         session = self.open_session()
         with self._table_errors(f"preparing table {self._qualified(spec.name)}"):
-            check_credentials(self.catalog, lambda name: session.conf.get(name, None))
+            check_credentials(self.catalog, session.conf.getAll)
         # A generation with other columns waits for no moment here: the columns are added at once, as for an append.
         return self._target(RequestedTable.of(spec)._replace(replaces=False))
 

@@ -60,9 +60,9 @@ class TestTablesOfARestCatalog(_RemoteTables):
 def test_a_catalog_that_vends_credentials_to_its_server_alone_is_refused() -> None:
     settings = {"spark.sql.catalog.lake.header.X-Iceberg-Access-Delegation": "vended-credentials"}
     with pytest.raises(ConfigError, match="come to the Connect server, and not to this process"):
-        check_credentials("lake", settings.get)
+        check_credentials("lake", settings)
     settings["spark.sql.catalog.lake.s3.access-key-id"] = "ada"
-    check_credentials("lake", settings.get)
+    check_credentials("lake", settings)
 
 
 def test_a_load_that_landed_is_not_refused_where_the_log_cannot_be_read_once_more(
