@@ -74,7 +74,7 @@ def test_rows_are_synced_changed_cared_for_and_pushed(place: Place, store: Any) 
     lake.json("table", "expire", "shop.users", "--keep", "0s", "--orphans-after", "1h")
     assert lake.rows(counts) == [[30, 30]]
 
-    push = {"mode": "upsert", "changes": "snapshots", "from": "lake.shop.users", "key": "id"}
+    push = {"mode": "upsert", "changes": "snapshots", "from": "lake.shop.users", "key": ["id"]}
     received = place.folder / "received.jsonl"
     connector = {
         "protocol": "airbyte",
