@@ -186,6 +186,23 @@ def test_a_source_that_counts_other_records_than_we_gives_a_warning(shop: OpenSh
     expect(place, 23, 12)
 
 
+def test_the_count_of_a_stream_that_is_read_whole_is_compared_too(shop: OpenShop) -> None:
+    place = shop(write="overwrite", read="full_refresh")
+    record = '{"type":"RECORD","record":{"stream":"users","data":{"id":7},"emitted_at":1}}'
+    done = {"stream_descriptor": {"name": "users"}, "stream_state": {"__ab_no_cursor_state_message": True}}
+
+    def counted(records: float) -> SyncReport:
+        state = {"type": "STREAM", "stream": done, "sourceStats": {"recordCount": records}}
+        lines = [record, json.dumps({"type": "STATE", "state": state})]
+        return place.sync_of({"streams": {"users": {"records": 3}}, "lines": lines})
+
+    report, found = counted(2.0), "the source counted 2 records, and 1 were received"
+    assert (report.status, report.warnings) == (SyncStatus.COMPLETE, (f"stream users: {found}",))
+    assert report.streams["users"].miscounts == (found,)
+    assert counted(1.0).warnings == ()
+    assert place.store.states("shop") == []
+
+
 def test_values_that_did_not_fit_are_counted_and_told_by_column(shop: OpenShop) -> None:
     bad = '{"type":"RECORD","record":{"stream":"users","data":{"id":"many"},"emitted_at":1}}'
     report = shop().sync_of({"streams": {"users": {"records": 3}}, "lines": [bad]})

@@ -87,15 +87,13 @@ class CommitScheduler:
         self._scope = check_scope(self._scope, state)
         covered = self._covered(state)
         if covered is None:
-            return None
+            return self._compared_counts(state, record_count)
         for stream in covered if state.stream else self._runs:
             self._count(stream)
         for stream in covered:
             self._runs[stream].counts.states += 1
         mismatch = self._ledger.arrived(state, record_count)
-        if mismatch is not None:
-            for stream in covered:
-                append_bounded(self._runs[stream].miscounts, mismatch.text)
+        self._note_mismatch(covered, mismatch)
         self._mark(covered)
         return mismatch
 
@@ -176,6 +174,24 @@ class CommitScheduler:
         if run.planned.read is not ReadMode.INCREMENTAL and state.stream not in self._resumable:
             return None
         return [state.stream]
+
+    def _compared_counts(self, state: State, record_count: float | None) -> CountMismatch | None:
+        """Compares the counts of a state by which no row lands: that of a stream that is read whole.
+
+        Such a state still says how many records came before it, and nothing else tells that one of them was lost.
+        """
+        run = self._runs.get(state.stream) if state.stream is not None else None
+        if run is None or run.has_failed:
+            return None
+        self._count(run.planned.id)
+        mismatch = self._ledger.arrived(state, record_count)
+        self._note_mismatch([run.planned.id], mismatch)
+        return mismatch
+
+    def _note_mismatch(self, streams: Iterable[StreamId], mismatch: CountMismatch | None) -> None:
+        if mismatch is not None:
+            for stream in streams:
+                append_bounded(self._runs[stream].miscounts, mismatch.text)
 
     @property
     def _shares_state(self) -> bool:
