@@ -85,8 +85,9 @@ def _decode_base64(text: pa.Array) -> Coerced:
 
 
 def _base64_or_none(text: str) -> bytes | None:
+    # MIME (RFC 2045), from which JSON Schema has the word, breaks the text into lines. So does PostgreSQL's encode().
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
     except (binascii.Error, ValueError):
         return None
 

@@ -66,6 +66,7 @@ LANDED: list[tuple[Mapping[str, Any], str, Any]] = [
     (LOCAL, '"2008-08-20T10:00:00"', dt.datetime(2008, 8, 20, 10)),
     (LOCAL, '"2008-08-20T10:00:00Z"', dt.datetime(2008, 8, 20, 10)),
     (BINARY, '"aGk="', b"hi"),
+    (BINARY, '"aG\\r\\nk=\\n"', b"hi"),
     (OBJECT, '{"b": 1,  "a":null}', '{"b": 1,  "a":null}'),
     (OBJECT, '"text"', '"text"'),
     (OBJECT, "true", "true"),
