@@ -54,7 +54,7 @@ def table_columns(planned: PlannedStream) -> Columns:
     elif planned.sdc_columns:
         planned = _with_deletion_field(planned)
     root = planned.stream.json_schema
-    planned = _without_undeclared_keys(planned, root)
+    planned = _without_unusable_keys(planned, root)
     properties = declared_properties(root, root)
     for path in (*planned.primary_key, *([planned.cursor] if planned.cursor else [])):
         _check_declared(planned, root, path, "plan keys and cursor")
@@ -114,8 +114,9 @@ def _schema_at(root: Schema, path: FieldPath) -> Any:
     return schema
 
 
-def _without_undeclared_keys(planned: PlannedStream, root: Schema) -> PlannedStream:
-    """Drops a key or cursor that the source names and its schema does not declare, if the table can do without it.
+def _without_unusable_keys(planned: PlannedStream, root: Schema) -> PlannedStream:
+    """Drops a key or cursor that the source names and its schema does not declare, if the table can do without it; a
+    key also if it is a list or a struct.
 
     Write modes without a key need none. Any cursor can go, because rows are ordered by their time of emission too.
     """
@@ -123,9 +124,18 @@ def _without_undeclared_keys(planned: PlannedStream, root: Schema) -> PlannedStr
     needs_no_key = planned.write in _UNKEYED_MODES and key == offered.primary_key
     if needs_no_key and any(_undeclared_step(root, path) is not None for path in key):
         key = ()
+    # The destination of a relay may need it.
+    if needs_no_key and planned.relay is None and not all(_is_single_value(planned, root, path) for path in key):
+        key = ()
     if cursor == offered.cursor and _undeclared_step(root, cursor) is not None:
         cursor = ()
     return msgspec.structs.replace(planned, primary_key=key, cursor=cursor)
+
+
+def _is_single_value(planned: PlannedStream, root: Schema, path: FieldPath) -> bool:
+    """True if the values of a field are neither lists nor structs, which cannot be keys."""
+    kind = value_type(_schema_at(root, path), root, planned.types)
+    return not kind.depth and kind.kind is not ValueKind.STRUCT
 
 
 def _as_schemaless(planned: PlannedStream) -> PlannedStream:

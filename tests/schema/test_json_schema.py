@@ -164,6 +164,27 @@ def test_an_array_is_no_key() -> None:
         table_columns(_of({"a": {"type": "array", "items": {"type": "string"}}}, key=[("a",)]))
 
 
+@pytest.mark.parametrize("key", [("tags",), ("place",), ("place", "tags")])
+def test_a_key_of_the_source_that_can_be_none_is_refused_only_where_rows_are_merged_by_it(key: FieldPath) -> None:
+    tags = {"type": "array", "items": {"type": "string"}}
+    schema = {"properties": {"tags": tags, "place": {"type": "object", "properties": {"tags": tags}}}}
+    stream = Stream(StreamId.of("users"), schema, primary_key=(key,))
+    planned = PlannedStream(
+        stream,
+        TableName("shop", "users"),
+        ReadMode.FULL_REFRESH,
+        WriteMode.OVERWRITE,
+        (key,),
+        types=TypeChoices(objects=ObjectsAs.STRUCT),
+    )
+    assert [column.name for column in table_columns(planned).all] == ["tags", "place"]
+    assert table_columns(planned).keys == ()
+    with pytest.raises(ConfigError, match="which cannot be a key"):
+        table_columns(msgspec.structs.replace(planned, write=WriteMode.OVERWRITE_DEDUP))
+    with pytest.raises(ConfigError, match="which cannot be a key"):
+        table_columns(msgspec.structs.replace(planned, stream=msgspec.structs.replace(stream, primary_key=())))
+
+
 class _CountedNames(tuple[ColumnName, ...]):
     """Names that count how often they are read from the first to the last."""
 
