@@ -9,10 +9,11 @@ from urllib.parse import unquote
 def referenced_value(root: Any, reference: str) -> Any:
     """Returns the value that a reference within `root` points to.
 
-    Raises LookupError if there is none, or if the reference points into another document.
+    Raises LookupError if there is none, or if the reference points into another document. An anchor (`#address`) is no
+    pointer, and is not looked up.
     """
     document, _, pointer = reference.partition("#")
-    if document:
+    if document or (pointer and not pointer.startswith("/")):
         raise LookupError(reference)
     found = root
     for step in pointer.split("/")[1:]:

@@ -151,6 +151,13 @@ def test_what_a_schema_leaves_open_is_json(schema: Any) -> None:
     assert value_type({"allOf": [schema]} if schema is not None else schema, _ROOT, _STRUCTS) == JSON
 
 
+def test_an_anchor_is_not_the_whole_document() -> None:
+    root = {"type": "object", "properties": {"id": _WHOLE, "place": {"$ref": "#place"}}}
+    for reference in ("#place", "#properties/id"):
+        assert value_type({"$ref": reference}, root, _STRUCTS) == JSON
+    assert value_type({"$ref": "#/properties/id"}, root, _STRUCTS).table_type == pa.int64()
+
+
 @pytest.mark.parametrize("choices", [TypeChoices(), _STRUCTS])
 def test_a_schema_that_has_no_end_is_read_to_one(choices: TypeChoices) -> None:
     assert value_type({"$ref": "#/definitions/list"}, _ROOT, choices) == ValueType(JSON.kind, 1)
