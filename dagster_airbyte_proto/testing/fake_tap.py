@@ -21,7 +21,7 @@ Keys of a stream in addition:
     unsupported         properties that the catalog marks as unsupported
     unsorted            true: its bookmark is in `progress_markers` until the stream has come to its end
     method              a forced replication method
-    version             it is in each RECORD, and ACTIVATE_VERSION comes at the end
+    version             it is in each RECORD and in the bookmark, and ACTIVATE_VERSION comes at the end
     batch               files that a BATCH names before the records; `encoding` is by default JSON lines with gzip
     extracted           the `time_extracted` of each RECORD; null: none has it
 """
@@ -155,7 +155,8 @@ class TapRead:
         for each in self._streams:
             each.unstated = 0
             if each.incremental and (each.position or each is ended):
-                bookmark = {_POSITION: each.position}
+                version = {"version": each.written["version"]} if "version" in each.written else {}
+                bookmark = {_POSITION: each.position, **version}
                 is_under_way = each.written.get("unsorted") and each.position < each.end
                 before = {
                     name: part

@@ -284,6 +284,18 @@ def test_versions_are_logged(tap: OpenShop) -> None:
         assert row["_sdc_deleted_at"] is None
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_new_version_of_a_stream_that_keeps_its_rows_is_a_warning(tap: OpenShop, kept: bool) -> None:
+    shop = tap() if kept else tap(read="full_refresh", write="overwrite")
+    method = {} if kept else {"method": "FULL_TABLE"}
+    assert shop.sync_of(_of(3, version=17, **method)).warnings == ()
+    assert shop.sync_of(_of(4, version=17, **method)).warnings == ()
+    report = shop.sync_of(_of(5, version=18, **method))
+    assert [each.startswith("stream users: its source began version 18") for each in report.warnings] == [True] * kept
+    assert shop.sync_of(_of(5, version=19, **method), REFRESH).warnings == ()
+    assert shop.column("users") == list(range(5))
+
+
 def test_a_stream_whose_version_was_whole_lands_though_the_tap_fails_in_the_next(tap: OpenShop) -> None:
     shop = tap(read="full_refresh", write="overwrite")
     streams = {name: {"records": 5, "version": 17, "method": "FULL_TABLE"} for name in ("users", "orders")}

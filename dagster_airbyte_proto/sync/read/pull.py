@@ -50,6 +50,7 @@ from dagster_airbyte_proto.sync.read.batch_files import locate_files, record_lin
 from dagster_airbyte_proto.sync.read.hang_detector import HangDetector
 from dagster_airbyte_proto.sync.read.preparation import PreparedSync
 from dagster_airbyte_proto.sync.read.reading_errors import ambiguous_stream_error, large_state_error, shared_state_error
+from dagster_airbyte_proto.sync.read.stream_versions import StreamVersions
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded
 from dagster_airbyte_proto.sync.sync_context import SyncContext
@@ -89,7 +90,7 @@ class Pull:
         self._provisional: StateEvent | None = None
         self._last_config = b""
         self._configs = RewrittenConfigs(self._save_config)
-        self._records_at_version: dict[StreamId, int] = {}
+        self._versions = StreamVersions(None if context.request.starts_over else context.protocol.states)
         self.lines = LineCounts()
         self.errors: list[str] = []
         self.warnings: list[str] = []
@@ -274,7 +275,9 @@ class Pull:
                 self._scheduler.fail_stream(run, error)
         elif isinstance(event, VersionEvent):
             self._log.write("INFO", f"stream {event.stream}: version {event.version} is the current one")
-            self._records_at_version[run.planned.id] = self._stage.emitted(run.planned.id)
+            warning = self._versions.activate(run, event.version, self._stage.emitted(run.planned.id))
+            if warning is not None:
+                self._warn(warning)
         else:
             self._on_batch(run, event)
 
@@ -313,13 +316,10 @@ class Pull:
         self._scheduler.provide_targets()
 
     def _complete_by_version(self) -> None:
-        """Marks streams as complete that sent their version after their last record, however other streams ended.
-
-        Streams without records are left out: those may send the version at their beginning.
-        """
-        for stream, records in self._records_at_version.items():
-            if records and records == self._stage.emitted(stream) and not self._runs[stream].has_failed:
-                self._runs[stream].reported_status = self._runs[stream].reported_status or StreamStatus.COMPLETE
+        """Marks streams as complete that sent their version after their last record, however other streams ended."""
+        for stream, run in self._runs.items():
+            if self._versions.is_whole(stream, self._stage.emitted(stream)) and not run.has_failed:
+                run.reported_status = run.reported_status or StreamStatus.COMPLETE
 
     def _on_status(self, event: StatusEvent) -> None:
         self._has_statuses = True
