@@ -7,6 +7,8 @@ from dagster_airbyte_proto.protocols.events import PlainLine, UnknownEvent
 from dagster_airbyte_proto.protocols.raw_json import MemberError, value
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Within a string the quotes would have escapes. So it is the end of one message and the beginning of another.
+_RECORD_BEHIND = re.compile(rb'\}\s*+\{\s*+"type"\s*+:\s*+"(?i:record)"')
 _MAX_TYPE_CHARACTERS = 64
 
 
@@ -29,10 +31,14 @@ def event_of_no_object(line: bytes, message_start: re.Pattern[bytes]) -> Unknown
     """The event of a line that is no JSON object.
 
     A line that begins with `message_start` was a message: a kill cuts lines off, and two threads that print without a
-    lock run lines together. It must not pass as plain text.
+    lock run lines together. It must not pass as plain text; nor must a record behind it, which counts as unreadable.
     """
     begun = message_start.match(complete_line(line))
-    return UnknownEvent(begun[1].decode(), "the message is broken") if begun else PlainLine(line)
+    if begun is None:
+        return PlainLine(line)
+    if _RECORD_BEHIND.search(line):
+        return UnknownEvent("RECORD", "it came behind another message on one line")
+    return UnknownEvent(begun[1].decode(), "the message is broken")
 
 
 def unreadable_message(kind: str, error: Exception) -> UnknownEvent:
