@@ -162,7 +162,7 @@ def _is_time(sent: str) -> bool:
 
 def _binary(sent: str) -> Expected:
     try:
-        return Expected(base64.b64decode(sent, validate=True))
+        return Expected(base64.b64decode(sent.translate({10: None, 13: None}), validate=True))
     except (binascii.Error, ValueError):
         return _MISFIT
 
