@@ -113,7 +113,7 @@ class Demux:
         return ProtocolViolation(
             "reading the connector's output",
             f"a line of more than {self._max_line_bytes} bytes ({self._held_bytes} so far, and no end)",
-            remedy="Raise the limit on a line's length if records of that size are meant.",
+            remedy="Leave out the stream, or have the connector leave out the field that is so large.",
             stream=match["stream"].strip(b'"').decode(errors="replace") if match else None,
         )
 
