@@ -150,12 +150,14 @@ def test_only_the_fields_that_are_read_are_selected() -> None:
     properties = {name: {"type": "string"} for name in ("id", "at", "email", "name", "big")}
     stream = _stream(_entry(properties=properties, about=about))
 
-    def selected(**more: Any) -> set[str]:
-        entry = _written(_planned(stream, primary_key=(("id",),), cursor=("at",)), **more)["users"]
+    def selected(cursor: str = "at", **more: Any) -> set[str]:
+        entry = _written(_planned(stream, primary_key=(("id",),), cursor=(cursor,)), **more)["users"]
         return {name for name in properties if _about(entry, "properties", name)["selected"]}
 
     assert selected() == {"id", "at", "email", "name"}
     assert selected(fields={stream.id: frozenset({"name", "big"})}) == {"id", "at", "name", "big"}
+    # A cursor that is not selected by default is named by whoever chose it.
+    assert selected(cursor="big") == {"id", "at", "email", "name", "big"}
 
 
 def test_old_taps_look_for_what_is_selected_in_the_schema() -> None:

@@ -114,9 +114,11 @@ def _catalog_entry(
     written: list[Any] = [{"breadcrumb": [], "metadata": root}]
     for name in (entry.get("schema") or {}).get("properties") or {}:
         metadata.setdefault(("properties", name), {})
+    needed: frozenset[str] = frozenset() if planned is None else _needed_fields(planned)
     for breadcrumb, about in metadata.items():
         if planned is not None and len(breadcrumb) == 2:
-            about = {**about, "selected": _is_selected(breadcrumb[1], about, chosen, by_name=fields is not None)}
+            by_name = fields is not None or breadcrumb[1] in needed
+            about = {**about, "selected": _is_selected(breadcrumb[1], about, chosen, by_name=by_name)}
         written.append({"breadcrumb": list(breadcrumb), "metadata": about})
     if marks_schemas:
         raw = with_member(
@@ -129,9 +131,13 @@ def _selected_fields(stream: Stream, planned: PlannedStream | None, fields: froz
     """The properties to read. Keys and cursors are always among them."""
     if planned is None:
         return frozenset()
-    needed = {path[0] for path in (*planned.primary_key, planned.cursor) if path}
     declared = stream.json_schema.get("properties")
-    return frozenset(needed) | (fields if fields is not None else frozenset(declared or ()))
+    return _needed_fields(planned) | (fields if fields is not None else frozenset(declared or ()))
+
+
+def _needed_fields(planned: PlannedStream) -> frozenset[str]:
+    """The properties of the key and the cursor."""
+    return frozenset(path[0] for path in (*planned.primary_key, planned.cursor) if path)
 
 
 def _is_selected(name: str, about: Mapping[str, Any], chosen: frozenset[str], *, by_name: bool) -> bool:
