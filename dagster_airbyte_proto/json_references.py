@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
+_MOST_DIGITS = 10
+
 
 def referenced_value(root: Any, reference: str) -> Any:
     """Returns the value that a reference within `root` points to.
@@ -21,11 +23,16 @@ def referenced_value(root: Any, reference: str) -> Any:
         step = unquote(step).replace("~1", "/").replace("~0", "~")
         if isinstance(found, Mapping) and step in found:
             found = found[step]
-        elif isinstance(found, list | tuple) and step.isdecimal() and int(step) < len(found):
+        elif isinstance(found, list | tuple) and _is_index(step) and int(step) < len(found):
             found = found[int(step)]
         else:
             raise LookupError(reference)
     return found
+
+
+def _is_index(step: str) -> bool:
+    """True for a number of a list's size: Python refuses to read one of thousands of digits."""
+    return step.isdecimal() and len(step) < _MOST_DIGITS
 
 
 def referenced_schema(root: Any, reference: str) -> Any:

@@ -143,7 +143,8 @@ def test_an_array_is_of_what_its_items_are(schema: Any, item: pa.DataType) -> No
     {"additionalProperties": True}, {"type": "object", "additionalProperties": _TEXT},
     {"patternProperties": {"^x": _TEXT}}, {"type": "object", "properties": 7}, {"properties": {}},
     {"$ref": "#/definitions/loop"}, {"$ref": "#/definitions/there"}, {"$ref": "#/definitions/missing"},
-    {"$ref": "#/definitions/listed/9"}, {"$ref": "#anchor"}, {"$ref": "https://example.com/schema.json"}, {"$ref": 7},
+    {"$ref": "#/definitions/listed/9"}, {"$ref": f"#/definitions/listed/{'9' * 5000}"}, {"$ref": "#anchor"},
+    {"$ref": "https://example.com/schema.json"}, {"$ref": 7},
     {"$ref": "#"},
 ])  # fmt: skip
 def test_what_a_schema_leaves_open_is_json(schema: Any) -> None:
