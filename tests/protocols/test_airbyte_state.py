@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import ProtocolViolation
-from dagster_airbyte_proto.model import State, StateScope, StreamId
+from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateScope, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.events import SpecEvent, StateEvent
@@ -105,6 +105,37 @@ def test_a_stream_is_reset_by_leaving_it_out_of_a_global_state() -> None:
     assert last is not None
     assert last.is_reset
     assert _source.states.without_stream(_state(b'{"data":{"a":1}}'), StreamId.of("a")) is None
+
+
+def _planned(name: str, read: ReadMode) -> PlannedStream:
+    (stream,) = _source.catalog(b'{"streams":[{"name":"' + name.encode() + b'","json_schema":{}}]}').streams
+    return PlannedStream(stream, TableName("shop", name), read, WriteMode.OVERWRITE)
+
+
+def test_a_stream_that_is_read_whole_gets_no_part_of_a_global_state() -> None:
+    state = _state(
+        b'{"type":"GLOBAL","id":9,"global":{"shared_state":{"lsn":2.0},"stream_states":['
+        b'{"stream_descriptor":{"name":"users"},"stream_state":{"state_type":"ctid","ctid":"(7,1)"}},'
+        b'{"stream_descriptor":{"name":"users","namespace":"eu"},"stream_state":{"n":1}},'
+        b'{"stream_descriptor":{"name":"orders"},"stream_state":{"n": 2.50}}]}}'
+    )
+
+    def handed_back(users: ReadMode) -> bytes | None:
+        streams = (_planned("users", users), _planned("orders", ReadMode.INCREMENTAL))
+        return _source.read(ReadRequest(config={}, streams=streams, states=(state,), sync_id=1)).files["state.json"]
+
+    assert handed_back(ReadMode.INCREMENTAL) == b"[" + state.message + b"]"
+    assert handed_back(ReadMode.FULL_REFRESH) == (
+        b'[{"type":"GLOBAL","id":9,"global":{"shared_state":{"lsn":2.0},"stream_states":['
+        b'{"stream_descriptor":{"name":"users","namespace":"eu"},"stream_state":{"n":1}},'
+        b'{"stream_descriptor":{"name":"orders"},"stream_state":{"n": 2.50}}]}}]'
+    )
+
+
+def test_a_global_state_of_streams_that_are_read_whole_is_not_sent() -> None:
+    streams = (_planned("users", ReadMode.FULL_REFRESH), _planned("orders", ReadMode.INCREMENTAL))
+    request = ReadRequest(config={}, streams=streams, states=(_global(None, users={"n": 1}),), sync_id=1)
+    assert "--state" not in _source.read(request).arguments
 
 
 @pytest.mark.parametrize("message", [b"{}", b'{"type":null}', b'{"sourceStats":{"recordCount":1.0}}'])

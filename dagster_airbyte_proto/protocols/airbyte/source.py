@@ -9,7 +9,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.model import ReadMode, StreamId
 from dagster_airbyte_proto.protocols.airbyte import catalog as airbyte_catalog
 from dagster_airbyte_proto.protocols.airbyte import messages as airbyte_messages
 from dagster_airbyte_proto.protocols.airbyte import states as airbyte_states
@@ -48,7 +48,10 @@ class AirbyteSource(AirbyteRequests):
             CATALOG.name: airbyte_catalog.configured_catalog(request.streams, sync_id=request.sync_id),
         }
         arguments = ("read", "--config", CONFIG, "--catalog", CATALOG)
-        states = airbyte_states.state_file(request.states, is_first_version=self._is_first_version)
+        full_refresh = {each.id for each in request.streams if each.read is ReadMode.FULL_REFRESH}
+        states = airbyte_states.state_file(
+            request.states, full_refresh=full_refresh, is_first_version=self._is_first_version
+        )
         if states is None:
             return Invocation(arguments, files)
         return Invocation((*arguments, "--state", _STATE), {**files, _STATE.name: states})

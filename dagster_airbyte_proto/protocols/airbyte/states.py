@@ -13,9 +13,12 @@
    their state file is the bare `data` of their LEGACY state. Such a connector sends states without a type, or its spec
    has a `protocol_version` below 2. CDK 0.1.50 takes a list for a state of its own, reads everything again and writes
    parts of the list into its next state, without a word.
+6. A stream that is read by full refresh must start from the beginning, so a GLOBAL state goes back without its part.
+   Sources that read a log note there how far they came through the tables that they read whole. Given back, they
+   would send what is new since then, or nothing, and the table would be replaced by that.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
@@ -62,12 +65,15 @@ def source_record_count(message: bytes) -> float | None:
     return count if isinstance(count, int | float) and not isinstance(count, bool) else None
 
 
-def state_file(states: tuple[State, ...], *, is_first_version: bool = False) -> bytes | None:
-    """The content of the state file; None if no state is to be sent. See rule 5.
+def state_file(
+    states: tuple[State, ...], *, full_refresh: Collection[StreamId] = (), is_first_version: bool = False
+) -> bytes | None:
+    """The content of the state file; None if no state is to be sent. See rules 5 and 6.
 
     `is_first_version` is for a connector whose spec says that it speaks the protocol's first version.
     """
-    to_send = [state for state in states if _has_content(state)]
+    resumed = [_without_streams(state, full_refresh) for state in states]
+    to_send = [state for state in resumed if _has_content(state)]
     for state in to_send:
         if state.scope is StateScope.LEGACY and (is_first_version or not _has_type(state)):
             return (members(state.message) or {})["data"]
@@ -128,9 +134,8 @@ class AirbyteStates:
         """A GLOBAL state without its part for the stream; the position that all streams share stays."""
         if state.scope is not StateScope.GLOBAL:
             return None
-        named = _substates(_global(state))
-        others = [item for substate, item in named if substate.stream != stream]
-        return None if len(others) == len(named) else _with_substates(state, others)
+        rest = _without_streams(state, {stream})
+        return None if rest is state else rest
 
     def with_stream(self, state: State, stream: StreamId, value: Any) -> State | None:
         """A GLOBAL state with this part for the stream; the position that all streams share stays."""
@@ -208,6 +213,13 @@ def _global(state: State) -> bytes:
 def _with_substates(state: State, substates: list[bytes]) -> State:
     whole = with_member(_global(state), "stream_states", array(substates))
     return parse_state(with_member(state.message, "global", whole))
+
+
+def _without_streams(state: State, streams: Collection[StreamId]) -> State:
+    """A GLOBAL state without its parts for these streams; any other state, and one without such parts, as it is."""
+    named = _substates(_global(state)) if state.scope is StateScope.GLOBAL else []
+    others = [item for substate, item in named if substate.stream not in streams]
+    return state if len(others) == len(named) else _with_substates(state, others)
 
 
 def _is_global_reset(raw: bytes) -> bool:

@@ -10,7 +10,8 @@ from dagster_airbyte_proto.sync.stream_run import StreamRun
 
 
 def states_to_resume(streams: Sequence[PlannedStream], stored: Iterable[State]) -> tuple[State, ...]:
-    """The stored states of the incremental streams. A shared state is passed whole if any stream is incremental."""
+    """The stored states of the incremental streams, and a shared state if any stream is incremental. What that says of
+    others is left out by the protocol."""
     incremental = {planned.id for planned in streams if planned.read is ReadMode.INCREMENTAL}
     return tuple(
         state for state in stored if (state.stream in incremental if state.scope is StateScope.STREAM else incremental)
