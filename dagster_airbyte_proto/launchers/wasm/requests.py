@@ -60,7 +60,8 @@ def _failure(code: str, message: str, stream: str | None, *, is_retryable: bool 
 
 
 def _write(invocation: Invocation, session: ComponentSession, host: HostFunctions) -> Steps:
-    """Writes or transforms one stream. An error makes the end of the program a bad one, so that no row counts by it."""
+    """Writes or transforms one stream. An error makes the end of the program a bad one, so that no row counts by it; so
+    does a run that ends before it has taken all that came."""
     session.has_failed = True
     opened = yield from _open_component(invocation, session)
     if isinstance(opened, ReportedError):
@@ -72,7 +73,11 @@ def _write(invocation: Invocation, session: ComponentSession, host: HostFunction
     answer = yield from session.call_patiently("run", opened, _run_request(str(invocation.verb), run))
     if isinstance(answer, ReportedError):
         yield _error(answer, run.stream)
+    elif host.inbox.has_untaken:
+        # Rows that it never saw are neither dropped by it, nor written.
+        yield _failure("BATCHES_LEFT", "its run ended well, and it had not taken all batches", run.stream)
     else:
+        host.inbox.is_over = True
         counts = answer.get("write") or {"records-written": 0, "records-failed": 0}
         proved = host.inbox.proved_by_end(counts["records-written"], counts["records-failed"], host.rejected)
         parts = {} if proved is None else {"position": proved}

@@ -84,7 +84,7 @@ def _is_kept(file: Path) -> bool:
 
 @pytest.mark.parametrize(
     ("script", "found"),
-    [("fail", "rate-limit/BOOM"), ("trap", "the component trapped"), ("context", "0 rows came back of 5")],
+    [("fail", "rate-limit/BOOM"), ("trap", "the component trapped"), ("context", "BATCHES_LEFT: its run ended well")],
 )
 def test_a_failing_component_fails_its_stream(place: Place, script: str, found: str) -> None:
     report = place.json("sync", place.connect(_USERS, transforms=[_step(place.folder, script)]), code=1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
 from dagster_airbyte_proto.launchers.wasm.host.inbox import ROOM_BYTES, Inbox, records_processed
 from dagster_airbyte_proto.protocols.rapidbyte.messages import ProvedPosition, line
 
@@ -70,6 +70,19 @@ def test_a_run_that_leaves_batches_proves_nothing_by_its_end() -> None:
     inbox.next()
     inbox.is_closed = True
     assert inbox.proved_by_end(2, 0, 0) is None
+
+
+def test_once_a_run_is_over_no_batch_comes_in() -> None:
+    inbox = Inbox()
+    inbox.feed(line("batch", stream="s", rows=1, bytes=2) + b"\n")
+    assert inbox.has_untaken  # Also while it comes in.
+    inbox.feed(b"\n")
+    assert inbox.next() and not inbox.has_untaken
+    inbox.is_over = True
+    assert not inbox.is_waited_for
+    inbox.feed(line("position", plan="p", rows=101))
+    with pytest.raises(ConnectorError, match="its run has ended"):
+        inbox.feed(_input([1]))
 
 
 def test_it_has_room_until_batches_wait() -> None:

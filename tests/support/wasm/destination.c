@@ -3,9 +3,9 @@
 //
 // Config: keeps ("yes": it keeps its rows in each scope, and says what it kept before); commit_rows; metric (sent for
 // each batch); failed (rows that it says failed); record (a record that it rejects, shown as it stands);
-// fault (error, trap, spin, chat: it logs without end, silent: no checkpoints, liar: a checkpoint of too many rows), at
-// the row fault_at, and only the first time if `once` is "yes"; category, scope, retryable, safe, backoff, commit,
-// retry_after (milliseconds): those of its error.
+// fault (error, trap, spin, chat: it logs without end, silent: no checkpoints, liar: a checkpoint of too many rows,
+// leave: it ends well, and takes no more), at the row fault_at, and only the first time if `once` is "yes"; category,
+// scope, retryable, safe, backoff, commit, retry_after (milliseconds): those of its error.
 #include "guest.h"
 
 #define FILES(name) __attribute__((import_module("files"), import_name(name)))
@@ -130,6 +130,7 @@ EXPORT("run") void *run(u64 session, u32 phase, const char *ctx, u32 ctx_n, u32 
                 if (same(fault, TEXT("spin"))) for (;;) __asm__ volatile("");
                 if (same(fault, TEXT("chat"))) for (;;) log_text(2, "x", 1);
                 if (same(fault, TEXT("liar")) && !check_in(rows + 1, size)) return told_error();
+                if (same(fault, TEXT("leave"))) break;
             }
         }
         if (every && rows - in >= every && !same(fault, TEXT("silent"))) {

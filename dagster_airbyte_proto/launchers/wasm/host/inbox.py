@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
 from dagster_airbyte_proto.protocols.rapidbyte.messages import BATCH, INPUT_LINE, POSITION, ProvedPosition
 
 ROOM_BYTES = 16 << 20
@@ -30,10 +30,10 @@ class _Position(NamedTuple):
 
 
 class Inbox:
-    """The input, as it comes in pieces. `is_closed` once no more will come."""
+    """The input, as it comes in pieces. `is_closed` once no more will come, `is_over` once nobody takes any more."""
 
     def __init__(self, *, is_closed: bool = False) -> None:
-        self.is_closed = is_closed
+        self.is_closed, self.is_over = is_closed, False
         self._batches: deque[_Batch] = deque()
         self._positions: deque[_Position] = deque()
         self._line = b""
@@ -49,10 +49,16 @@ class Inbox:
     @property
     def is_waited_for(self) -> bool:
         """True if there is nothing to take, and something may still come."""
-        return not self._batches and not self.is_closed
+        return not self._batches and not (self.is_closed or self.is_over)
+
+    @property
+    def has_untaken(self) -> bool:
+        """True if a batch is there, or on its way, that nobody has taken."""
+        return bool(self._batches or self._missing)
 
     def feed(self, data: bytes | memoryview) -> int:
-        """Takes a piece of input. Returns its length. Raises ProtocolViolation."""
+        """Takes a piece of input. Returns its length. Raises ProtocolViolation; and ConnectorError for a batch once the
+        run is over."""
         rest = memoryview(data).cast("B")
         while rest:
             if self._missing:
@@ -88,7 +94,7 @@ class Inbox:
     def proved_by_end(self, written: int, failed: int, shown: int) -> ProvedPosition | None:
         """The position that a run proves which ended well, by its own counts. `shown` are the records that it rejected
         and showed."""
-        took_all = self.is_closed and not self._batches
+        took_all = self.is_closed and not self.has_untaken
         if not took_all or written + failed != self._taken or self._proved < written:
             return None
         found = self._moved(self._taken)
@@ -121,6 +127,8 @@ class Inbox:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ProtocolViolation(_DOING, f"a line is no message: {error}") from error
         if found.type == BATCH and found.bytes > 0:
+            if self.is_over:
+                raise ConnectorError("writing to the component", "its run has ended, and it takes no more rows")
             self._rows, self._missing = found.rows, found.bytes
         elif found.type == POSITION:
             self._positions.append(_Position(self._came, found.plan, found.rows))

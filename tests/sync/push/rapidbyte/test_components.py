@@ -228,6 +228,20 @@ def test_an_error_is_no_good_end(quick_folder: Path) -> None:
     assert (report.status, report.acknowledged) == ("failed", 10)
 
 
+def test_one_that_leaves_rows_has_no_good_end(quick_folder: Path) -> None:
+    """The last batch has 3 of the 23 rows."""
+    table = ComponentTable(quick_folder)
+    table.options["acknowledge"] = "exit"
+    table.config |= {"fault": "leave", "fault_at": "20"}
+    table.fill(_PEOPLE)
+    report = table.contacts()
+    assert report.status == "failed"
+    assert report.acknowledged <= 20 == len(table.received())
+    table.config.pop("fault")
+    assert table.contacts().status == "complete"
+    assert {row["id"] for row in table.received()} == set(range(23))
+
+
 def test_a_rejected_record_is_the_row_that_it_is(quick_folder: Path) -> None:
     table = ComponentTable(quick_folder)
     table.config |= {"record": '{"name": "whoever", "id": 3}', "failed": "1"}
