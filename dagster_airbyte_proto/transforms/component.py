@@ -4,7 +4,8 @@
 - Each row that comes back says by its number which row it was, if the component passes that column on. Otherwise as
   many rows have to come back as were sent, and in their order.
 - A row that does not come back is dropped; one that comes back several times becomes several. A component has to have
-  passed on numbers once, before a batch without an answer is one whose rows are dropped.
+  passed on numbers once, before a batch without an answer is one whose rows are dropped. Where it rejects each row of
+  the batch by its number, nothing has to come back.
 - A row by which the source deletes its key is not sent.
 - Numbers go on from batch to batch, so a row that comes back with a later batch than its own is found out.
 """
@@ -172,7 +173,7 @@ class ComponentTransform:
 
     def _origins(self, replies: ComponentReplies, sent: int) -> Positions:
         numbers, rows = row_numbers(replies.batches), sum(batch.num_rows for batch in replies.batches)
-        if not replies.batches and self._passes_numbers:
+        if not replies.batches and (self._passes_numbers or self._are_rejected(replies, sent)):
             return np.array([], np.int64)
         if numbers is not None:
             self._passes_numbers = True
@@ -184,6 +185,10 @@ class ComponentTransform:
             found = f"{rows:,} rows came back of {sent:,}, without the column {ROW_NUMBER}"
             raise TransformError(_DOING, found, remedy=_REMEDY)
         return np.arange(sent)
+
+    def _are_rejected(self, replies: ComponentReplies, sent: int) -> bool:
+        """True if the component rejects each of the rows by its number: then none has to come back."""
+        return all(number in replies.rejected for number in range(self._sent, self._sent + sent))
 
     def _column(
         self, batches: Sequence[pa.RecordBatch], name: str, kind: pa.DataType

@@ -74,6 +74,20 @@ def test_rows_come_back_in_another_order_and_form() -> None:
     assert _transformed(reversed_rows).column("phone").to_pylist() == ["1", "b", "c"]
 
 
+def test_a_batch_may_have_no_row_that_it_takes() -> None:
+    """The first one too, before the component has passed on a number."""
+
+    def rejects(batch: pa.RecordBatch) -> ComponentReplies:
+        return ComponentReplies((), dict.fromkeys(batch.column(ROW_NUMBER).to_pylist(), "no such country"))
+
+    spec = ComponentSpec(0, (("phone", "string"),), "reject")
+    found = ComponentTransform(spec, _Component(rejects)).transform(Rows(_BATCH))
+    assert (found.batch.num_rows, found.batch.schema.names[-1]) == (0, "phone")
+    assert [(each.reason, each.positions.tolist()) for each in found.rejections] == [("no such country", [0, 1, 2])]
+    with pytest.raises(TransformError, match="3 rows of a batch have faults; the first: no such country"):
+        _transformed(rejects, "fail")
+
+
 def test_a_row_that_is_rejected_without_its_number_fails_its_stream_where_an_error_does() -> None:
     def rejects(batch: pa.RecordBatch) -> ComponentReplies:
         kept = batch.filter(pa.array([number != 1 for number in batch.column(ROW_NUMBER).to_pylist()]))

@@ -202,10 +202,11 @@ def _changed(before: _Values, now: _Values) -> _Values:
 def _is_whole(replies: ComponentReplies, batch: pa.RecordBatch) -> bool:
     """True if no row of a batch can be missing."""
     came = row_numbers(replies.batches)
-    if came is None:
+    if came is None and replies.batches:
         return bool(sum(each.num_rows for each in replies.batches) == batch.num_rows)
     sent = batch.column(ROW_NUMBER).to_numpy()
-    return bool(np.isin(sent, np.concatenate([came, np.array(list(replies.rejected), np.int64)])).all())
+    missing = sent if came is None else sent[~np.isin(sent, came)]
+    return all(int(number) in replies.rejected for number in missing)
 
 
 def _has_rows(replies: ComponentReplies) -> bool:

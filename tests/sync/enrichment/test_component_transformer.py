@@ -160,6 +160,21 @@ def test_a_process_that_fails_leaves_nothing(component: Component, script: str, 
     assert _until_gone(before)
 
 
+def test_one_that_takes_no_batch_drops_no_row(component: Component) -> None:
+    exchange = _exchange(component.transformer("context"))
+    with pytest.raises(TransformError, match="BATCHES_LEFT"):
+        exchange.transform(BATCHES[0])
+
+
+def test_a_batch_of_which_it_rejects_each_row_is_whole(component: Component) -> None:
+    rejects = [f'dlq rows {{"_airbyte_row":{number}}} bad data' for number in (0, 1, 10**20)]
+    exchange = _exchange(component.transformer(";".join([*rejects, "pass drop 1"])))
+    assert [*exchange.transform(BATCHES[0]).rejected] == [0, 1, 10**20]  # No row of ours has the last.
+    assert _came(exchange, BATCHES[1:]) == [[2, 3], [4, 5], [6]]
+    exchange.finish()
+    assert component.runs == 1
+
+
 def test_an_error_at_its_end_is_one_of_its_rows(component: Component) -> None:
     exchange = _exchange(component.transformer("tally each;fail"))
     _came(exchange)
