@@ -75,12 +75,21 @@ def test_a_message_that_is_cut_off_is_none() -> None:
         struct.pack("<IIII112x", MAGIC, 0, (1 << 32) - 1, 0),
         _sent(_NUMBERS["log"], [2, BASE + 3, 5], b"hello"),
         _sent(_NUMBERS["log"], [2, BASE, 2], b"\xff\xff"),
+        struct.pack("<IIII112x", MAGIC, _NUMBERS["emit-dlq-record"], (64 << 20) + 1, 0),
+        struct.pack("<IIII112x", MAGIC, 256 + 1, (256 << 20) + 1, 0),
     ],
-    ids=["magic", "number", "answer", "size", "outside", "utf8"],
+    ids=["magic", "number", "answer", "size", "outside", "utf8", "text", "catalog"],
 )
 def test_what_the_adapter_never_writes_is_a_violation(forged: bytes) -> None:
     with pytest.raises(ProtocolViolation):
         list(MessageReader().feed(forged))
+
+
+def test_bytes_may_be_more_than_text() -> None:
+    """A text is decoded, and may take four times as much of our memory."""
+    for name in ("frame-write", "socket-write"):
+        head = struct.pack("<IIII112x", MAGIC, _NUMBERS[name], 512 << 20, 0)
+        assert list(MessageReader().feed(head)) == []
 
 
 def test_a_command_is_what_the_driver_reads() -> None:

@@ -163,6 +163,9 @@ class HostFunctions:
     def _emit_batch(self, handle: int) -> None:
         if self.stream is None:
             raise refusal(ErrorCategory.INTERNAL, "NO_STREAM", "no stream runs: a batch belongs to none")
+        if self._is_destination:
+            # Its output has lines alone: a batch between them would be read as more of these.
+            raise refusal(ErrorCategory.FRAME, "EMIT_BATCH_FAILED", "a destination takes batches, and emits none")
         content = self._frames.take(handle)
         self._write(messages.BATCH, bytes=len(content))
         self.output.append(content)
@@ -191,7 +194,7 @@ class HostFunctions:
             raise refusal(ErrorCategory.CONFIG, "INVALID_CHECKPOINT_KIND", found)
         if self.stream is None:
             raise refusal(ErrorCategory.INTERNAL, "NO_STREAM", "no stream runs: a checkpoint belongs to none")
-        if len(payload) > _MAX_CHECKPOINT_BYTES:
+        if len(payload.encode()) > _MAX_CHECKPOINT_BYTES:
             raise refusal(ErrorCategory.DATA, "CHECKPOINT_TOO_LARGE", f"it is over {_MAX_CHECKPOINT_BYTES} bytes")
         try:
             decoded = _OBJECT.decode(payload)

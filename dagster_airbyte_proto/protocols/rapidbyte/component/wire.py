@@ -29,7 +29,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.component.canonical_abi import (
     lifted,
 )
 from dagster_airbyte_proto.protocols.rapidbyte.component.interface import HOST_FUNCTIONS
-from dagster_airbyte_proto.protocols.rapidbyte.component.wit_types import Tagged, WitFunction
+from dagster_airbyte_proto.protocols.rapidbyte.component.wit_types import BYTES, Tagged, WitFunction
 
 MAGIC = 0x34574252
 """`RBW4`."""
@@ -43,9 +43,14 @@ ANSWER = 256
 READY = 1 << 16
 MAX_FRAME_BYTES = 512 << 20
 _MAX_BODY_BYTES = MAX_FRAME_BYTES + (64 << 20)
+_MAX_TEXT_BYTES, _MAX_ANSWER_BYTES = 64 << 20, 256 << 20
+"""The limits of a body that becomes text: that may take four times as much of our memory."""
 
 ONE_WAY = frozenset(function.name for function in HOST_FUNCTIONS if function.result is None)
 ONE_WAY_AT_TIMES = frozenset(("frame-write", "frame-seal"))
+_WITH_BYTES = frozenset(
+    number for number, each in enumerate(HOST_FUNCTIONS) if any(part.type == BYTES for part in each.parameters)
+)
 
 _HEADER = struct.Struct("<IIII14Q")
 _REPLY_HEADER = struct.Struct("<II")
@@ -119,9 +124,18 @@ def _checked_header(content: bytes) -> tuple[int, ...]:
     header: tuple[int, ...] = _HEADER.unpack(content)
     magic, number, size, *_ = header
     is_known = number < len(HOST_FUNCTIONS) or ANSWER < number < 2 * ANSWER or number == READY
-    if magic != MAGIC or not is_known or size > _MAX_BODY_BYTES:
+    if magic != MAGIC or not is_known:
         raise ProtocolViolation(_DOING, "it wrote what its adapter never writes")
+    if size > (most := _most_bytes(number)):
+        what = f"its call {HOST_FUNCTIONS[number].name}" if number < len(HOST_FUNCTIONS) else "its answer"
+        raise ProtocolViolation(_DOING, f"{what} has {size:,} bytes, and may have {most:,}")
     return header
+
+
+def _most_bytes(number: int) -> int:
+    if number > ANSWER:
+        return _MAX_ANSWER_BYTES
+    return _MAX_BODY_BYTES if number in _WITH_BYTES else _MAX_TEXT_BYTES
 
 
 def _message(header: tuple[int, ...], body: bytes) -> HostCall | CommandAnswer | Ready:
