@@ -57,6 +57,11 @@ def layout_of(kind: pa.DataType) -> pa.DataType:
     return _mapped(kind, _layout_of_leaf)
 
 
+def without_views(kind: pa.DataType) -> pa.DataType:
+    """Returns the type with text and bytes in the place of views of these, which few functions of Arrow take."""
+    return _mapped(kind, _written_out_view)
+
+
 def with_widest_decimals(kind: pa.DataType) -> pa.DataType:
     """Returns a type of the same layout whose decimals have as many digits as their bytes can hold."""
     return _mapped(kind, _widest)
@@ -96,6 +101,10 @@ def _layout_of_leaf(kind: pa.DataType) -> pa.DataType:
     if is_text(kind):
         return {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, pa.binary_view())
     return kind
+
+
+def _written_out_view(kind: pa.DataType) -> pa.DataType:
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
 
 
 def _widest(kind: pa.DataType) -> pa.DataType:

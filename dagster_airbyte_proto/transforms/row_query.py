@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ConfigError, TransformError
+from dagster_airbyte_proto.schema.arrow_schema import without_views
 from dagster_airbyte_proto.transforms.transform import Rows, RowShape, TransformedRows
 
 INPUT = "input"
@@ -58,7 +59,7 @@ class RowQuery:
                 frame = _built(library, frame, step)
                 if step.kind == _PROJECTION:
                     passed_on = _passed_on(passed_on, step, frame.schema().names)
-            schema = frame.schema()
+            schema = _without_views(frame.schema())
         except Exception as error:
             raise _refusal(_message(error)) from error
         position = schema.get_field_index(_POSITION)
@@ -74,7 +75,7 @@ class RowQuery:
             frame = _context_of(library, [_with_position(batch)]).table(INPUT)
             for step in self._steps or ():
                 frame = _built(library, frame, step)
-            found = pa.Table.from_batches(frame.collect(), frame.schema()).combine_chunks()
+            found = _with_plain_text(pa.Table.from_batches(frame.collect(), frame.schema())).combine_chunks()
         except Exception as error:  # noqa: BLE001 - DataFusion raises plain exceptions for a query that fails
             # Not chained, and without DataFusion's message: it may quote a value of a row.
             raise TransformError(
@@ -119,6 +120,16 @@ def _with_position(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def _with_plain_text(rows: pa.Table) -> pa.Table:
+    schema = _without_views(rows.schema)
+    return rows if schema == rows.schema else rows.cast(schema)
+
+
+def _without_views(schema: pa.Schema) -> pa.Schema:
+    """Returns the columns as rules and other transforms know them: a cast to VARCHAR makes a view of text."""
+    return pa.schema([field.with_type(without_views(field.type)) for field in schema])
 
 
 def _steps_of(plan: Any) -> Sequence[_Step]:

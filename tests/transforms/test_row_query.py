@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError, TransformError
+from dagster_airbyte_proto.model import RowRule, RuleKind, RuleSpec
 from dagster_airbyte_proto.transforms.row_query import RowQuery
+from dagster_airbyte_proto.transforms.row_rules import RowValidation
 from dagster_airbyte_proto.transforms.transform import Rows, RowShape, TransformChain
 
 _BATCH = pa.RecordBatch.from_pydict(
@@ -65,6 +67,17 @@ def test_transforms_follow_each_other() -> None:
     )
     assert chain.shape(RowShape.of_input(_BATCH.schema)).passed_on == {"id": "id"}
     assert chain.transform(Rows(_BATCH)).origins.tolist() == [1, 3]
+
+
+def test_text_that_a_query_makes_is_text_to_rules_behind_it() -> None:
+    """DataFusion makes views of text, of which Arrow's functions know little."""
+    rules = (RowRule(RuleKind.REGEX, "code", "[23]"), RowRule(RuleKind.UNIQUE, "code"))
+    query = RowQuery("SELECT CAST(id % 3 + 1 AS VARCHAR) AS code, [CAST(id AS VARCHAR)] AS codes FROM input")
+    chain = TransformChain([query, RowValidation(RuleSpec(rules))])
+    shape = chain.shape(RowShape.of_input(_BATCH.schema))
+    assert shape.schema.types == [pa.string(), pa.list_(pa.string())]
+    found = chain.transform(Rows(_BATCH))
+    assert found.batch.to_pylist() == [{"code": "2", "codes": ["1"]}, {"code": "3", "codes": ["2"]}]
 
 
 @pytest.mark.parametrize(
