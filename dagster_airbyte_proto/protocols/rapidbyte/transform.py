@@ -26,7 +26,8 @@ from dagster_airbyte_proto.protocols.rapidbyte.stream_context import (
 from dagster_airbyte_proto.protocols.raw_json import MemberError, exact_json, exact_value
 
 STREAM = "rows"
-"""The name under which a transform gets its rows: it need not know of which stream they are."""
+"""The name under which its launcher gets the rows of a transform. The component has the name of their stream in its
+context."""
 
 
 class KeptByTransform(NamedTuple):
@@ -57,11 +58,15 @@ def refusal(manifest: Mapping[str, Any]) -> str | None:
 
 
 def invocation(
-    config: Mapping[str, Any], columns: Sequence[StreamColumn], on_error: str, kept: KeptByTransform
+    config: Mapping[str, Any],
+    columns: Sequence[StreamColumn],
+    on_error: str,
+    kept: KeptByTransform,
+    stream: StreamId | None = None,
 ) -> Invocation:
-    """The request to transform rows of these columns."""
-    stream = PushedStream(StreamId.of(STREAM), {}, PushMode.APPEND, columns=tuple(columns))
-    context = written_stream_context(stream, on_error, Overrides())
+    """The request to transform rows of these columns, which are those of a stream."""
+    rows = PushedStream(stream or StreamId.of(STREAM), {}, PushMode.APPEND, columns=tuple(columns))
+    context = written_stream_context(rows, on_error, Overrides())
     checkpoint = _object(kept.checkpoint)
     given = {name: each for name, each in context.items() if name != "write_mode"}
     files = {

@@ -70,7 +70,7 @@ class ComponentTransformer:
         state = exchange.state
         kept = protocol.KeptByTransform(state.checkpoint, state.values, self.shared)
         config = self.connector.config.current
-        invocation = protocol.invocation(config, columns, exchange.on_error, kept)
+        invocation = protocol.invocation(config, columns, exchange.on_error, kept, exchange.stream)
         running = self.connector.connector.launch(invocation, {})
         process = ComponentProcess(self.connector, running, self._cancel, exchange.stream)
         self._living.append(exchange)
@@ -151,8 +151,9 @@ class ComponentExchange:
 
     def _living_process(self, columns: tuple[StreamColumn, ...]) -> ComponentProcess:
         if self._process is None:
-            self._columns, self._shared = columns, self._transformer.shared
             self._process = self._transformer.started(self, columns)
+            # As the process got them: one that made room for it may have kept others only then.
+            self._columns, self._shared = columns, self._transformer.shared
         self._transformer.note_use(self)
         return self._process
 
@@ -169,6 +170,7 @@ class ComponentExchange:
         values = process.kept.get("stream", self.state.values)
         self.state = TransformState(self._transformer.name, checkpoint, values)
         self._transformer.keep(self._shared, process.kept)
+        self._shared = process.kept or self._shared  # Each change counts once: others may have changed it since.
 
     def _forget(self, process: ComponentProcess) -> None:
         self._process = None

@@ -71,6 +71,7 @@ def test_its_state_goes_on_with_the_next_sync(place: Place) -> None:
         said = place.run("sync", file, "--verbose").err
         assert (_counted(place), _rows(place)) == (rows, rows)
     assert '"cursor_info":{"cursor_field":"rows","cursor_type":"int64","last_value":{"type":"int64","value":3}}' in said
+    assert '"stream_name":"users","source_stream_name":"users"' in said
 
 
 def test_rows_behind_the_last_checkpoint_are_not_in_it(place: Place) -> None:

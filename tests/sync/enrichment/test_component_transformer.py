@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConnectorError, TransformCancelled, TransformError
 from dagster_airbyte_proto.loads.load import TransformState
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.rapidbyte import transform as protocol
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.destination import Destination
@@ -43,10 +44,10 @@ class Component:
         self._engine, self._log, self._lines = engine, log, lines
         self.cancel = threading.Event()
 
-    def connector(self, script: str, **connector: Any) -> Destination:
+    def connector(self, script: str, scripts: Mapping[str, str] = {}, **connector: Any) -> Destination:
         launch = {"kind": "wasm", "path": str(guests.built("transform"))}
         document = {"protocol": "rapidbyte", "launch": launch, **connector}
-        config = {"script": f"log 2 it begins;{script}"}
+        config = {"script": f"log 2 it begins;{script}", **{f"script_{name}": each for name, each in scripts.items()}}
         connection = Connection.model_validate({"name": "geo", "connector": document, "config": config})
         return self._engine.destination(connection, self._log)
 
@@ -249,6 +250,26 @@ def test_values_for_no_stream_go_from_process_to_process(component: Component) -
         _came(exchange, BATCHES[:2])
         exchange.finish()
     assert transformer.changed == {"pipeline": {"p": "one"}}
+
+
+def test_of_values_for_no_stream_the_one_that_was_put_last_stays(component: Component) -> None:
+    """Also where a process gets them from the one that made room for it, and goes on behind the last put."""
+    scripts = {
+        "first": "tally;put 0 p first",
+        "second": "tally;put 0 p second;put 0 q second",
+        "last": "put 0 q last;tally",
+    }
+    transformer = component.transformer("tally", scripts=scripts)
+    streams = ["first", "second", *(f"other{number}" for number in range(MAX_PROCESSES - 2)), "last"]
+    exchanges = [transformer.exchange("reject", TransformState("scripted"), StreamId.of(each)) for each in streams]
+    for exchange in exchanges:
+        _came(exchange, BATCHES[:1])
+    assert transformer.changed == {"pipeline": {"p": "first", "q": "last"}}
+    exchanges[1].finish()
+    _came(exchanges[-1], BATCHES[1:2])
+    for exchange in exchanges:
+        exchange.finish()
+    assert transformer.changed == {"pipeline": {"p": "second", "q": "second"}}
 
 
 def test_the_replies_to_one_batch_are_bounded(component: Component) -> None:
