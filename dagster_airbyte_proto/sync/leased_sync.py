@@ -61,7 +61,7 @@ from dagster_airbyte_proto.sync.report import (
 from dagster_airbyte_proto.sync.run_end import end_run, noting_failure
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
-from dagster_airbyte_proto.sync.state_server.component_values import Kept, source_changes
+from dagster_airbyte_proto.sync.state_server.component_values import Kept, changed_values, source_changes
 from dagster_airbyte_proto.sync.stream_run import nulled_texts, refused_report, stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunTelemetry
@@ -204,7 +204,9 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     seconds = msgspec.structs.replace(report.seconds, total=time.monotonic() - started_at)
     report = msgspec.structs.replace(report, recovered_loads=recovered_loads, seconds=seconds)
     if report.status is SyncStatus.COMPLETE:
-        _keep_values(context, {scope: values for each in readings for scope, values in each.pull.kept.items()})
+        kept = {scope: values for each in readings for scope, values in each.pull.kept.items()}
+        # A value that the source only got is not its word: its destination may have put another one since.
+        _keep_values(context, changed_values(plan.read_request.kept, kept))
     context.renewal.check()
     end_run(context.engine, context.lease, report, context.log)
     runs = runs_in_order(plan, [each.prepared for each in readings]).values()

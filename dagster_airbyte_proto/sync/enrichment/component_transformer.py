@@ -13,7 +13,7 @@ has most likely answered the one before. These rules make that safe:
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -27,6 +27,7 @@ from dagster_airbyte_proto.protocols.destination import StreamColumn
 from dagster_airbyte_proto.protocols.rapidbyte import transform as protocol
 from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.enrichment.component_process import TRANSFORMING, ComponentProcess
+from dagster_airbyte_proto.sync.state_server.component_values import Kept, changed_values
 from dagster_airbyte_proto.sync.telemetry.sent_metrics import SentMetrics
 from dagster_airbyte_proto.transforms.component import ComponentReplies, row_numbers
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER
@@ -35,8 +36,6 @@ MAX_PROCESSES = 4
 """The processes of one component that live at the same time. A source may send the rows of many streams in turns, and
 each process may have the whole memory that the component is granted."""
 
-_Values = Mapping[str, Mapping[str, str]]
-
 
 class ComponentTransformer:
     """Starts processes of a component. `shared` are the values that it keeps for no stream, by scope.
@@ -44,17 +43,15 @@ class ComponentTransformer:
     It belongs to one thread, as the streams whose rows it sends do.
     """
 
-    def __init__(
-        self, connector: Destination, name: str, shared: _Values, cancel: threading.Event | None = None
-    ) -> None:
+    def __init__(self, connector: Destination, name: str, shared: Kept, cancel: threading.Event | None = None) -> None:
         self.name, self.shared, self._shared_before = name, shared, shared
         self.connector, self._cancel = connector, cancel
         self._living: list[ComponentExchange] = []
 
     @property
-    def changed(self) -> _Values:
+    def changed(self) -> Kept:
         """The values for no stream that are new, by scope."""
-        return _changed(self._shared_before, self.shared)
+        return changed_values(self._shared_before, self.shared)
 
     @property
     def metrics(self) -> SentMetrics:
@@ -83,9 +80,10 @@ class ComponentTransformer:
     def note_end(self, exchange: "ComponentExchange") -> None:
         self._living.remove(exchange)
 
-    def keep(self, given: _Values, kept: _Values) -> None:
+    def keep(self, given: Kept, kept: Kept) -> None:
         """Keeps the values for no stream that a process has changed, which was `given` others at its start."""
-        for scope, values in _changed(given, {name: each for name, each in kept.items() if name != "stream"}).items():
+        shared = {name: each for name, each in kept.items() if name != "stream"}
+        for scope, values in changed_values(given, shared).items():
             self.shared = {**self.shared, scope: {**self.shared.get(scope, {}), **values}}
 
 
@@ -99,7 +97,7 @@ class ComponentExchange:
         self._transformer = transformer
         self._process: ComponentProcess | None = None
         self._columns: tuple[StreamColumn, ...] = ()
-        self._shared: _Values = {}
+        self._shared: Kept = {}
         self._answers_at_once = False
         self._fault: TransformError | None = None
 
@@ -191,14 +189,6 @@ class ComponentExchange:
         except BaseException:
             self.discard()
             raise
-
-
-def _changed(before: _Values, now: _Values) -> _Values:
-    found = {
-        scope: {key: text for key, text in values.items() if before.get(scope, {}).get(key) != text}
-        for scope, values in now.items()
-    }
-    return {scope: values for scope, values in found.items() if values}
 
 
 def _is_whole(replies: ComponentReplies, batch: pa.RecordBatch) -> bool:

@@ -70,6 +70,15 @@ def source_changes(store: ValueStore, connection: str, kept: Kept) -> Iterator[t
             yield asset, stream_changes(before, values, ComponentRole.SOURCE)
 
 
+def changed_values(before: Kept, now: Kept) -> Kept:
+    """Returns the values that are new, or others than before, by their scopes."""
+    found = {
+        scope: {key: text for key, text in values.items() if before.get(scope, {}).get(key) != text}
+        for scope, values in now.items()
+    }
+    return {scope: values for scope, values in found.items() if values}
+
+
 def shared_changes(store: ValueStore, connection: str, role: str, kept: Kept) -> ValueChanges:
     """Returns the changes by which the store comes to have these values. Nothing is ever dropped: no component can."""
     before = shared_values(store, connection, role)

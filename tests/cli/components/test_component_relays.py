@@ -21,6 +21,7 @@ from tests.sync.push.rapidbyte.component_table import written_batches
 pytestmark = pytest.mark.everyday(
     "test_batches_go_from_component_to_component",
     "test_metrics_are_told_apart_by_their_senders",
+    "test_a_value_that_only_the_destination_puts_is_not_put_back",
     "test_after_a_kill[push.noted:1-False]",
 )
 
@@ -161,6 +162,14 @@ def test_after_a_kill(place: Place, point: str, may_come_again: bool, tmp_path: 
     all_once = rows_of(1, 2, 3, 4, 5)
     assert written_rows(place) in [all_once, *([rows_of(1, 2, 3) + all_once] if may_come_again else [])]
     assert _cursor(place) == 5
+
+
+def test_a_value_that_only_the_destination_puts_is_not_put_back(place: Place) -> None:
+    """Both have it, and it is stored at the end of each."""
+    to = to_component(place, keeps="yes")
+    file = _from_component(place, to=to, streams={"users": {"write": "append_dedup"}})
+    said = [place.run("sync", file, "--verbose").err for _ in range(3)]
+    assert [f"kept 0 {rows}" in each for rows, each in zip(("none", 3, 2), said, strict=True)] == [True] * 3
 
 
 @pytest.mark.parametrize("number", [2, 3])
