@@ -15,7 +15,7 @@ typedef long long i64;
 IMPORT("emit-batch") void emit_batch(u64 frame, void *result);
 IMPORT("next-batch") void next_batch(void *result);  // byte 8: is there one; u64 at 16: its frame
 IMPORT("log") void log_text(u32 level, const char *p, u32 n);  // 0 error, 1 warning, 2 info, 3 debug
-IMPORT("checkpoint") void checkpoint(u32 kind, const char *p, u32 n, void *result);  // 0 source, 1 destination
+IMPORT("checkpoint") void checkpoint(u32 kind, const char *p, u32 n, void *result);  // 0 source, 1 destination, 2 transform
 IMPORT("metric") void metric(const char *p, u32 n, void *result);
 IMPORT("emit-dlq-record") void emit_dlq_record(const char *stream, u32 stream_n, const char *record, u32 record_n,
                                                const char *reason, u32 reason_n, const char *category, u32 category_n, void *result);
