@@ -7,7 +7,7 @@ the process to judge.
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_of
 from dagster_airbyte_proto.protocols.raw_json import exact_json
 from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchDemux
 from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
+from dagster_airbyte_proto.staging.arrow.unpacked_size import unpacked_bytes
 from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.transforms.component import ComponentReplies
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER
@@ -31,6 +32,7 @@ TRANSFORMING = "transforming rows by a component"
 _WAIT_SECONDS = 0.25
 _HANG_SECONDS = 900.0
 _MAX_BYTES = 256 << 20
+_UNPACKED = 4
 _MAX_UNNAMED = 100
 
 
@@ -44,7 +46,8 @@ def check_component(connector: Destination, doing: str) -> None:
 
 
 class ComponentProcess:
-    """A running transform of the rows of a stream. Its replies to one batch have at most `max_bytes`.
+    """A running transform of the rows of a stream. Its replies to one batch have at most `max_bytes`, and four times as
+    many with each value written out.
 
     `kept` are the values that it keeps, by scope, `checkpoint` is its last one, both as far as it has said.
     """
@@ -63,7 +66,7 @@ class ComponentProcess:
         self._batches: list[pa.RecordBatch] = []
         self._rejected: dict[int, str] = {}
         self._unnamed: list[str] = []
-        self._bytes = 0
+        self._bytes = self._unpacked_bytes = 0
         self._is_answered = False
         self._error: ErrorEvent | None = None
         self._hang_seconds = connector.connection.connector.timeouts.result_seconds or _HANG_SECONDS
@@ -131,7 +134,8 @@ class ComponentProcess:
 
     def _taken(self) -> ComponentReplies:
         taken = ComponentReplies(self._batches, self._rejected, self._unnamed)
-        self._batches, self._rejected, self._unnamed, self._bytes = [], {}, [], 0
+        self._batches, self._rejected, self._unnamed = [], {}, []
+        self._bytes = self._unpacked_bytes = 0
         return taken
 
     def _take(self, chunk: bytes) -> None:
@@ -140,9 +144,17 @@ class ComponentProcess:
                 self._bytes += len(each.content)
                 if self._bytes > self._max_bytes:
                     raise self._failure(f"its replies to one batch of rows have more than {self._max_bytes:,} bytes")
-                self._batches += record_batches(each.content, each.stream, with_valid_values=True)
+                self._take_batches(record_batches(each.content, each.stream, with_valid_values=True))
             else:
                 self._take_line(each)
+
+    def _take_batches(self, batches: Sequence[pa.RecordBatch]) -> None:
+        # Each has its limit, and a frame of a few bytes has any number of them: nulls, say.
+        self._unpacked_bytes += sum(unpacked_bytes(column) for batch in batches for column in batch.columns)
+        most = _UNPACKED * self._max_bytes
+        if self._unpacked_bytes > most:
+            raise self._failure(f"its replies to one batch of rows unpack to more than {most:,} bytes")
+        self._batches += batches
 
     def _take_line(self, line: bytes) -> None:
         found = protocol.reply(line)

@@ -44,10 +44,10 @@ class Component:
         self._engine, self._log, self._lines = engine, log, lines
         self.cancel = threading.Event()
 
-    def connector(self, script: str, scripts: Mapping[str, str] = {}, **connector: Any) -> Destination:
+    def connector(self, script: str, more: Mapping[str, str] = {}, **connector: Any) -> Destination:
         launch = {"kind": "wasm", "path": str(guests.built("transform"))}
         document = {"protocol": "rapidbyte", "launch": launch, **connector}
-        config = {"script": f"log 2 it begins;{script}", **{f"script_{name}": each for name, each in scripts.items()}}
+        config = {"script": f"log 2 it begins;{script}", **more}
         connection = Connection.model_validate({"name": "geo", "connector": document, "config": config})
         return self._engine.destination(connection, self._log)
 
@@ -255,11 +255,11 @@ def test_values_for_no_stream_go_from_process_to_process(component: Component) -
 def test_of_values_for_no_stream_the_one_that_was_put_last_stays(component: Component) -> None:
     """Also where a process gets them from the one that made room for it, and goes on behind the last put."""
     scripts = {
-        "first": "tally;put 0 p first",
-        "second": "tally;put 0 p second;put 0 q second",
-        "last": "put 0 q last;tally",
+        "script_first": "tally;put 0 p first",
+        "script_second": "tally;put 0 p second;put 0 q second",
+        "script_last": "put 0 q last;tally",
     }
-    transformer = component.transformer("tally", scripts=scripts)
+    transformer = component.transformer("tally", more=scripts)
     streams = ["first", "second", *(f"other{number}" for number in range(MAX_PROCESSES - 2)), "last"]
     exchanges = [transformer.exchange("reject", TransformState("scripted"), StreamId.of(each)) for each in streams]
     for exchange in exchanges:
@@ -278,6 +278,22 @@ def test_the_replies_to_one_batch_are_bounded(component: Component) -> None:
     process = ComponentProcess(connector, connector.connector.launch(invocation, {}), max_bytes=100)
     try:
         with pytest.raises(ConnectorError, match="have more than 100 bytes"):
+            process.answer(BATCHES[0])
+    finally:
+        process.stop()
+
+
+def test_the_values_of_replies_to_one_batch_are_bounded(component: Component) -> None:
+    """A null has no byte, and becomes one of eight."""
+    nulls = pa.RecordBatch.from_arrays([pa.nulls(1 << 20)] * 2, names=["name", "_airbyte_row"])
+    written = pa.BufferOutputStream()
+    with pa.ipc.new_stream(written, nulls.schema) as stream:
+        stream.write_batch(nulls)
+    connector = component.connector("ipc nulls;pass none 0", {"nulls": written.getvalue().to_pybytes().hex()})
+    invocation = protocol.invocation(connector.config.current, (), "reject", protocol.KeptByTransform())
+    process = ComponentProcess(connector, connector.connector.launch(invocation, {}), max_bytes=1 << 20)
+    try:
+        with pytest.raises(ConnectorError, match="unpack to more than 4,194,304 bytes"):
             process.answer(BATCHES[0])
     finally:
         process.stop()
