@@ -25,6 +25,9 @@ from dagster_airbyte_proto.transforms.filled_types import FILLED_TYPES
 from dagster_airbyte_proto.transforms.transform import Positions, Rows, RowShape, TransformedRows, rejections
 
 _DOING = "transforming rows by a component"
+MAX_MADE_BYTES = 1 << 30
+"""The limit of the rows that a component makes of a batch: each has all columns of the row that it comes from."""
+_FEW = 16
 
 
 class ComponentReplies(NamedTuple):
@@ -136,6 +139,7 @@ class ComponentTransform:
         if replies.unnamed and self._spec.on_error == "fail":
             raise TransformError(_DOING, f"it rejected a row: {replies.unnamed[0]}")
         origins = self._origins(replies, numbered.num_rows)
+        _check_repeated(origins, numbered)
         self._check_others(self._exchange, replies.batches, numbered.take(pa.array(origins)))
         columns = {name: self._column(replies.batches, name, kind) for name, kind in self._fields.items()}
         faults = {self._place(number, numbered.num_rows): reason for number, reason in replies.rejected.items()}
@@ -223,6 +227,17 @@ def row_numbers(batches: Sequence[pa.RecordBatch]) -> Positions | None:
     if found is None or found.null_count:
         raise TransformError(_DOING, f"rows came back with another {ROW_NUMBER} than they had", remedy=_REMEDY)
     return np.asarray(found.to_numpy(), np.int64)
+
+
+def _check_repeated(origins: Positions, sent: pa.RecordBatch) -> None:
+    """Raises TransformError where the rows that are made of one would take too much memory: a number names a whole
+    row."""
+    counts = np.bincount(origins, minlength=sent.num_rows)
+    # A few of each row are no more than a few times a batch.
+    many = np.flatnonzero(counts > _FEW).tolist()
+    if sum(int(counts[row]) * sent.slice(row, 1).nbytes for row in many) > MAX_MADE_BYTES:
+        found = f"it made {len(origins):,} rows of {sent.num_rows:,}, which have more than {MAX_MADE_BYTES:,} bytes"
+        raise TransformError(_DOING, found)
 
 
 def _is_same(exchange: RowExchange, came: pa.Array, sent: pa.Array) -> bool:

@@ -9,6 +9,7 @@ from dagster_airbyte_proto.encoding.arrow_frames import as_sent
 from dagster_airbyte_proto.errors import TransformError
 from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import ComponentSpec
+from dagster_airbyte_proto.transforms import component
 from dagster_airbyte_proto.transforms.component import ComponentReplies, ComponentTransform, RowExchange
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER
 from dagster_airbyte_proto.transforms.transform import Rows
@@ -86,6 +87,19 @@ def test_a_batch_may_have_no_row_that_it_takes() -> None:
     assert [(each.reason, each.positions.tolist()) for each in found.rejections] == [("no such country", [0, 1, 2])]
     with pytest.raises(TransformError, match="3 rows of a batch have faults; the first: no such country"):
         _transformed(rejects, "fail")
+
+
+def test_rows_that_are_made_of_one_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has all columns of the row that it comes from, and a number is enough to name that."""
+
+    def repeats(batch: pa.RecordBatch) -> ComponentReplies:
+        some = batch.select(["phone", ROW_NUMBER])
+        return ComponentReplies([some, *[some[1:2]] * 20], {})
+
+    assert _transformed(repeats).column("id").to_pylist() == [1, *[2] * 21, 3]
+    monkeypatch.setattr(component, "MAX_MADE_BYTES", 100)
+    with pytest.raises(TransformError, match="it made 23 rows of 3, which have more than 100 bytes"):
+        _transformed(repeats)
 
 
 def test_a_row_that_is_rejected_without_its_number_fails_its_stream_where_an_error_does() -> None:
