@@ -325,6 +325,16 @@ def test_two_files_of_a_syncmaven_project_with_one_id_are_refused(place: Place) 
     assert (refused.code, "two of its files have the id contacts" in refused.err) == (2, True)
 
 
+def test_the_id_of_a_file_is_its_name_without_the_ending_alone(place: Place) -> None:
+    _syncmaven_project(place)
+    (place.folder / "reverse/models/users.v2.sql").write_text("select id from users_v2")
+    (place.folder / "reverse/syncs/newer.yml").write_text("{model: users.v2, destination: crm, stream: contacts}")
+    made = place.json("import", "reverse", "--into", "connections")["connections"]
+    assert "connections/newer.yaml" in [each["file"] for each in made]
+    push = Connection.from_file(place.folder / "connections/newer.yaml").push
+    assert push is not None and push["contacts"].sql == "select id from users_v2"
+
+
 def test_the_files_of_a_project_are_never_written_over(place: Place) -> None:
     _syncmaven_project(place)
     sync = place.folder / "reverse/syncs/contacts.yaml"

@@ -55,6 +55,21 @@ def test_a_sync_becomes_a_push() -> None:
     assert any("names no key" in text for text in found.left)
 
 
+def test_settings_in_comments_leave_the_query_whole() -> None:
+    model = (
+        '--{{ config "cursor" "updated_at" }}\n'
+        '-- {{ config "datasource" env.PG }}\n'
+        "select id, updated_at from users union all\n"
+        "select id, updated_at from guests"
+    )
+    push = imported({}, model=model).document["push"]["contacts"]
+    assert push["cursor"] == "updated_at"
+    assert [line for line in push["sql"].splitlines() if not line.startswith("--")] == [
+        "select id, updated_at from users union all",
+        "select id, updated_at from guests",
+    ]
+
+
 @pytest.mark.parametrize(
     ("package", "launch"),
     [

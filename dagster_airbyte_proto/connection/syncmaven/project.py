@@ -19,8 +19,9 @@ from dagster_airbyte_proto.errors import ConfigError
 
 _ENV = re.compile(r"\{\{~?\s*env\.(\w+)\s*~?\}\}|\$\{\s*env\.(\w+)\s*\}")
 _TEMPLATE = re.compile(r"\{\{|\$\{[a-zA-Z]")
+# The end of its line stays: a setting is mostly written in a comment, which would go on over the query.
 _SETTING = re.compile(
-    r"\{\{~?\s*config\s+(?P<name>\"[^\"]*\"|'[^']*')\s+(?P<value>\"[^\"]*\"|'[^']*'|[^\s}~]+)\s*~?\}\}[ \t]*\n?"
+    r"\{\{~?\s*config\s+(?P<name>\"[^\"]*\"|'[^']*')\s+(?P<value>\"[^\"]*\"|'[^']*'|[^\s}~]+)\s*~?\}\}[ \t]*"
 )
 _CURSOR = re.compile(r"(?<![:\w]):cursor\b")
 _EXACT_PACKAGE = re.compile(r"(@[^/@]+/)?[^/@]+@\d[\w.+-]*")

@@ -80,7 +80,8 @@ def _files(folder: Path) -> _FolderFiles:
 
 
 def _name(path: Path) -> str:
-    return path.name.partition(".")[0]
+    """The name of a file without its ending, as Syncmaven reads it."""
+    return path.stem
 
 
 def _paths(folder: Path) -> list[Path]:
