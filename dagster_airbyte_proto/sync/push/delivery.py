@@ -326,7 +326,7 @@ class ProcessDelivery:
             )
         report = running.wait(self._context.options.timeouts.exit_seconds)
         self._has_ended_well = report is not None and (report.ended_cleanly or self._has_proof_of_all)
-        if self._has_ended_well and self._output.error is None and self._trusts_exit:
+        if report is not None and report.ended_cleanly and self._trusts_exit and self._output.error is None:
             self._check_took_rows(part)
             self._acks.take_exit(part.end)
         return report

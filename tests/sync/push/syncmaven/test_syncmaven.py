@@ -90,6 +90,17 @@ def test_a_result_for_fewer_rows_proves_none(table: PushedTable) -> None:
     assert "it received 22 rows where 23 were sent" in (report.error or "")
 
 
+def test_an_exit_that_is_trusted_counts_only_with_the_code_0(table: PushedTable) -> None:
+    table.options["acknowledge"] = "exit"
+    table.config |= {"result": "wrong", "stays": True}  # So it is ended by us, after a result that is no proof.
+    table.silence_seconds = 2.0
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, 23)
+    assert "it received 22 rows where 23 were sent" in (report.error or "")
+    table.config["stays"] = False
+    assert table.contacts().acknowledged == 23
+
+
 def test_a_connector_that_does_not_end_is_ended(table: PushedTable) -> None:
     table.config["stays"], table.silence_seconds = True, 2.0
     assert table.contacts().acknowledged == 23
