@@ -1,4 +1,4 @@
-"""The counts with which a Syncmaven destination answers for its rows."""
+"""The messages of Syncmaven connectors: the counts of their rows, halts, replies and descriptions."""
 
 import math
 from typing import Any
@@ -6,9 +6,17 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.protocols.destination import StreamResult
-from dagster_airbyte_proto.protocols.events import ErrorEvent, PlainLine
+from dagster_airbyte_proto.protocols.events import (
+    ErrorEvent,
+    LogEvent,
+    LogLevel,
+    PlainLine,
+    SpecEvent,
+    UnknownEvent,
+)
 from dagster_airbyte_proto.protocols.syncmaven import enrichment
 from dagster_airbyte_proto.protocols.syncmaven.messages import EnrichedRow, UntypedOk, line, reply
+from dagster_airbyte_proto.protocols.syncmaven.state_calls import speaks_as_specified
 
 _COUNTED = {"received": 10, "success": 8, "failed": 2}
 
@@ -49,3 +57,44 @@ def test_a_message_is_read_though_its_json_is_not_strict() -> None:
     assert enrichment.reply(b'{"payload": {"row": ' + row + b'}, "type": "enrichment-reply"}') == EnrichedRow(row)
     assert isinstance(enrichment.reply(b'{"type":"enrichment-response","payload":{"row":{"id'), ErrorEvent)
     assert isinstance(enrichment.reply(b"[info] 3 rows"), PlainLine)
+
+
+@pytest.mark.parametrize(
+    "body", ['"payload":{"row":[{"id":1}]}', '"payload":{"id":1}', '"payload":[{"id":1}]', '"row":"{}"']
+)
+def test_a_reply_without_a_row_is_an_error_of_an_enrichment(body: str) -> None:
+    """Its row would be dropped, and in a table with keys it would leave the table."""
+    text = f'{{"type":"enrichment-response",{body}}}'.encode()
+    assert isinstance(enrichment.reply(text), ErrorEvent)
+    assert isinstance(reply(text), UnknownEvent)  # Nobody asked a destination for it.
+
+
+def test_a_reply_may_say_that_no_row_came_of_one() -> None:
+    assert isinstance(enrichment.reply(b'{"type":"enrichment-response","payload":{"row":null}}'), UnknownEvent)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_as_specified"),
+    [
+        (b'{"type":"connection-spec"}', True),
+        (b'{"type":"connection-spec","payload":{"roles":["enrichment"]}}', True),
+        (b'{"type":"connection-spec","payload":{"connectionCredentials":{"type":"object"}}}', False),
+        (b'{"type":"spec","payload":{"credentialsSchema":{"type":"object"}}}', True),
+        (b'{"type":"spec","payload":{"roles":["destination"]}}', False),
+    ],
+)
+def test_a_description_tells_its_dialect_also_without_credentials(text: bytes, is_as_specified: bool) -> None:
+    found = reply(text)
+    assert isinstance(found, SpecEvent)
+    assert speaks_as_specified(found.message) is is_as_specified
+
+
+def test_no_part_of_a_value_is_cut_before_it_is_masked() -> None:
+    """The kit logs each message that it gets, credentials too. Those of a service account have two thousand letters."""
+    secret = "s3cret" * 1000
+    found = reply(line("log", {"level": "debug", "message": "Received", "params": [{"key": secret}]}))
+    assert found == LogEvent(LogLevel.DEBUG, f'Received {{"key":"{secret}"}}')
+    halt = reply(line("halt", {"status": "error", "message": "refused", "data": {"key": secret}}))
+    assert isinstance(halt, ErrorEvent)
+    assert halt.summary.unmasked == "refused"
+    assert halt.whole.unmasked == f'refused\nrefused\n{{"key":"{secret}"}}'

@@ -63,7 +63,8 @@ class _EnrichedMessage(msgspec.Struct):
 
 
 _ENRICHED = msgspec.json.Decoder(_EnrichedMessage)
-_ENRICHED_TYPES = (b'"enrichment-response"', b'"enrichment-reply"')
+_REPLY_KINDS = ("enrichment-response", "enrichment-reply")
+_ENRICHED_TYPES = tuple(f'"{kind}"'.encode() for kind in _REPLY_KINDS)
 
 
 def describe() -> bytes:
@@ -105,6 +106,8 @@ def reply(text: bytes, *, may_halt: bool = True) -> StreamResult | EnrichmentRep
         return PlainLine(text)
     if kind == "halt":
         return _halt(body, is_error=not may_halt or body.get("status") != "ok")
+    if kind in _REPLY_KINDS:
+        return _odd_reply(body, is_enrichment=not may_halt)
     read = _READERS.get(kind)
     return read(body) if read else UnknownEvent(kind[:_MAX_SHOWN], "Syncmaven has no such message")
 
@@ -125,6 +128,11 @@ def schema(found: Any, *, is_open: bool) -> Mapping[str, Any] | None:
 def _specification(body: Mapping[str, Any]) -> Event:
     # The `type` stays out, also where there is no payload.
     return specification({name: part for name, part in body.items() if name != "type"})
+
+
+def _specification_as_specified(body: Mapping[str, Any]) -> Event:
+    """Its type is of the specification alone, also where a connector has no credentials to describe."""
+    return _specification(body if "connectionCredentials" in body else {"credentialsSchema": {}, **body})
 
 
 def _streams(body: Mapping[str, Any]) -> Event:
@@ -187,13 +195,15 @@ def _enriched_row(text: bytes) -> bytes | None:
     return row if row.startswith(b"{") else None
 
 
-def _enriched(body: Mapping[str, Any]) -> EnrichedRow | Event:
+def _odd_reply(body: Mapping[str, Any], *, is_enrichment: bool) -> EnrichedRow | Event:
+    """A reply whose row was not found in its text. With null in its place none came of a row. Anything else there may
+    be rows, and the row that they came of would be dropped: that is an error of an enrichment."""
     row = body.get("row")
-    return (
-        EnrichedRow(msgspec.json.encode(row))
-        if isinstance(row, dict)
-        else UnknownEvent("enrichment-response", "its `row` is no object")
-    )
+    if isinstance(row, dict):  # Its type was written with escapes.
+        return EnrichedRow(msgspec.json.encode(row))
+    if is_enrichment and (row is not None or "row" not in body):
+        return ErrorEvent(UnmaskedText("a reply has no `row` that is an object"))
+    return UnknownEvent("enrichment-response", "its `row` is no object")
 
 
 def _log(body: Mapping[str, Any]) -> Event:
@@ -204,7 +214,8 @@ def _log(body: Mapping[str, Any]) -> Event:
 
 
 def _shown(param: Any) -> str:
-    return json.dumps(param, separators=(",", ":"), ensure_ascii=False)[:_MAX_SHOWN]
+    """The JSON of a value, all of it: half of a secret would not be masked. The log cuts its lines, once they are."""
+    return json.dumps(param, separators=(",", ":"), ensure_ascii=False)
 
 
 def _halt(body: Mapping[str, Any], *, is_error: bool) -> Event:
@@ -212,20 +223,20 @@ def _halt(body: Mapping[str, Any], *, is_error: bool) -> Event:
     if not is_error:
         return LogEvent(LogLevel.WARN, f"the connector halted: {message}")
     data = body.get("data")
+    shown = _shown(data) if data else ""
+    is_brief = len(shown) <= _MAX_SHOWN  # else it is for the log alone
     return ErrorEvent(
         UnmaskedText(message.partition("\n")[0]),
-        stack_trace=UnmaskedText(message),
-        internal_message=UnmaskedText(_shown(data) if data else ""),
+        stack_trace=UnmaskedText(message if is_brief else f"{message}\n{shown}"),
+        internal_message=UnmaskedText(shown if is_brief else ""),
     )
 
 
 _READERS = {
     "spec": _specification,
-    "connection-spec": _specification,
+    "connection-spec": _specification_as_specified,
     "stream-spec": _streams,
     "streams-spec": _streams,
     "stream-result": _result,
-    "enrichment-response": _enriched,
-    "enrichment-reply": _enriched,
     "log": _log,
 }

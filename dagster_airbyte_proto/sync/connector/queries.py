@@ -143,7 +143,7 @@ def _dispatch(events: Iterable[Event], answer_type: type[Answer], listener: Quer
         elif isinstance(event, MetricEvent):
             log.write("DEBUG", repr(event))
         elif isinstance(event, PlainLine):
-            log.write("DEBUG", event.line.decode(errors="replace")[:4000])
+            log.write("DEBUG", event.line.decode(errors="replace"))
     configs.take_newest()
     return _Reply(found, errors, unreadable)
 

@@ -1,5 +1,6 @@
 """The output of a process says the same however it is cut into pieces, and with bytes behind it that say nothing."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -56,3 +57,16 @@ def _taken(
     found = [each for start in range(0, len(text), size) for each in output.feed(text[start : start + size])]
     found += output.finish()
     return found, output.error, list(said)
+
+
+def test_no_part_of_a_secret_is_in_the_log_of_a_long_line(connector: Destination, said: list[str]) -> None:
+    """It would be, where a line is cut before it is masked."""
+    secret = "a key of many letters, " * 200
+    connector.mask_more([secret])
+    for size in (1980, 3980):
+        text = "x" * size + secret
+        for line in (text, json.dumps({"type": "log", "payload": {"level": "info", "params": [{"key": text}]}})):
+            _taken(line.encode(), len(line), SyncmavenDestination().reply, connector, said)
+            assert len(said) == 1
+            assert "a key" not in said[0]
+            assert "x***" in said[0]
