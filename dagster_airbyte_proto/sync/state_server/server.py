@@ -8,6 +8,7 @@
 
 import hmac
 import json
+import re
 import secrets
 import socket
 import socketserver
@@ -24,6 +25,9 @@ from dagster_airbyte_proto.sync.state_server.pending_values import LimitExceeded
 
 _PIECE = 64 * 1024
 _DISCARDED_BYTES = 16 << 20
+_MAX_CHUNKS, _MAX_TRAILERS = 10_000, 64
+_CHUNK_HEAD_BYTES = 1024
+_CHUNK_LENGTH = re.compile(rb"[0-9A-Fa-f]{1,8}(?=[;\s])")
 
 
 class ServerLimits(NamedTuple):
@@ -196,13 +200,51 @@ class _Handler(BaseHTTPRequestHandler):
         return rest if in_path else self.path.lstrip("/")
 
     def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").strip().lower() == "chunked":
+            return self._body_in_chunks()
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit():
             raise _Refused(411, "a call needs a Content-Length")
         if int(length) > self.server.limits.call_bytes:
             self._discard(int(length))
-            raise _Refused(413, f"a call may have {self.server.limits.call_bytes:,} bytes")
+            raise self._too_large()
         return self.rfile.read(int(length))
+
+    def _body_in_chunks(self) -> bytes:
+        """Reads a body whose length nobody says before: Node sends such where it is written piece by piece."""
+        body, size = bytearray(), 0
+        for _ in range(_MAX_CHUNKS):
+            length = self._chunk_length()
+            size += length
+            if not length:
+                self._pass_over_trailers()
+                break
+            if size <= self.server.limits.call_bytes:
+                body += self.rfile.read(length)
+            elif size <= _DISCARDED_BYTES:
+                self._discard(length)
+            else:
+                raise self._too_large()
+            self.rfile.readline(_CHUNK_HEAD_BYTES)
+        else:
+            raise _Refused(413, f"a call may have {_MAX_CHUNKS:,} chunks")
+        if size > self.server.limits.call_bytes:
+            raise self._too_large()
+        return bytes(body)
+
+    def _chunk_length(self) -> int:
+        head = _CHUNK_LENGTH.match(self.rfile.readline(_CHUNK_HEAD_BYTES))
+        if head is None:
+            raise _Refused(400, "the body is cut off, or is not in chunks")
+        return int(head[0], 16)
+
+    def _pass_over_trailers(self) -> None:
+        for _ in range(_MAX_TRAILERS):
+            if not self.rfile.readline(_PIECE).strip():
+                return
+
+    def _too_large(self) -> _Refused:
+        return _Refused(413, f"a call may have {self.server.limits.call_bytes:,} bytes")
 
     def _discard(self, length: int) -> None:
         """Reads a body that is somewhat too large: its client would see a broken connection, and not our answer."""

@@ -315,6 +315,32 @@ def test_another_verb_and_a_call_without_a_length_are_refused(served: Served) ->
         assert b" 411 " in raw.recv(1000)
 
 
+def _asked_in_chunks(served: Served, chunks: list[bytes]) -> tuple[int, bytes]:
+    client = http.client.HTTPConnection(served.host, served.port, timeout=10)
+    try:
+        client.request("POST", f"{served.path}/state.set", iter(chunks))  # Its length is not known then.
+        answer = client.getresponse()
+        found = answer.status, answer.read()
+        if answer.status == 200:  # The connection is at the beginning of the next call.
+            client.request("POST", f"{served.path}/state.get", b'{"key":"a"}')
+            return found[0], client.getresponse().read()
+        return found
+    finally:
+        client.close()
+
+
+def test_a_call_may_come_in_chunks(served: Served) -> None:
+    """As Node's own client sends a body that is written before its end is known."""
+    assert _asked_in_chunks(served, [b'{"key":', b'"a","val', b'ue":[1]}']) == (200, b"[1]")
+    status, answer = _asked_in_chunks(served, [b'{"key":"a","value":"', b"x" * 5000, b'"}'])
+    assert (status, b"a call may have 4,000 bytes" in answer) == (413, True)
+    assert served.values.get(("a",)) == b"[1]"
+    with socket.create_connection((served.host, served.port), timeout=10) as raw:
+        head = f"POST {served.path}/state.get HTTP/1.1\r\nHost: {served.host}:{served.port}\r\n"
+        raw.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n")
+        assert b" 400 " in raw.recv(1000)
+
+
 def test_calls_are_limited(tmp_path: Path) -> None:
     served = Served(tmp_path, limits=ServerLimits(calls_per_second=5))
     statuses: list[int] = []
