@@ -10,6 +10,7 @@ It writes rows to a file, a line each, and puts them there before it sends its r
   too few), `never`; with `chatters` it logs for ever in its place.
 - `keeps`: it keeps the name of each row under `["row", id]` by the state server, before it writes the row; a text
   takes the place of `row`.
+- `chats`: it logs for ever after it has described its streams, or refused to.
 - `stays`: it does not end after its result, nor after it has described itself.
 """
 
@@ -50,9 +51,11 @@ def main() -> None:
             config = payload["credentials"]
             if config.get("refuses"):
                 _say("halt", {"status": "error", "message": "the key was refused"})
+                _chat(config)
                 sys.exit(1)
             streams = [{"name": "contacts", "rowType": _ROW, "streamOptions": _OPTIONS}]
             _say(_name("stream-spec", config), {"defaultStream": "contacts", "streams": streams})
+            _chat(config)
             _stay(config)
         elif kind == "start-stream":
             stream = payload
@@ -116,6 +119,12 @@ def _has_turn(config: dict[str, Any]) -> bool:
         return False
     Path(once).touch()
     return True
+
+
+def _chat(config: dict[str, Any]) -> None:
+    while config.get("chats"):
+        _say("log", {"level": "info", "message": "still here"})
+        time.sleep(0.05)
 
 
 def _stay(config: dict[str, Any]) -> None:
