@@ -1,6 +1,7 @@
 """Finds the program of a command, and the identity of the version that would run."""
 
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -65,9 +66,27 @@ def _identity_parts(program: Path, command: Sequence[str], folder: Path) -> Iter
     for path in (program, program.resolve(), *(folder / argument for argument in command[1:])):
         # Not every argument can be a path: it may be too long, or hold a zero byte.
         with suppress(OSError, ValueError):
-            about = path.stat()
-            if stat.S_ISREG(about.st_mode):
-                yield f"{path} {about.st_size} {about.st_mtime_ns}"
+            for file in (path, *_files_of_package(path)):
+                yield from _identity_of_file(file)
     for environment in sorted({program.parent.parent, program.resolve().parent.parent}):
         if (environment / "pyvenv.cfg").is_file():
             yield from sorted(path.name for path in environment.glob("lib/python*/site-packages/*.dist-info"))
+
+
+def _identity_of_file(path: Path) -> Iterator[str]:
+    with suppress(OSError):
+        about = path.stat()
+        if stat.S_ISREG(about.st_mode):
+            yield f"{path} {about.st_size} {about.st_mtime_ns}"
+
+
+def _files_of_package(folder: Path) -> tuple[Path, ...]:
+    """The files that decide what `node FOLDER` runs: the description of the package, and its script by any of the names
+    that Node tries. None of a folder that is no package."""
+    description = folder / "package.json"
+    if not description.is_file():
+        return ()
+    about = json.loads(description.read_bytes())
+    main = about.get("main") if isinstance(about, dict) else None
+    script = folder / (main if isinstance(main, str) and main else "index.js")
+    return description, script, script.with_name(f"{script.name}.js"), script / "index.js"

@@ -1,4 +1,5 @@
 import gc
+import json
 import os
 import resource
 import signal
@@ -299,6 +300,22 @@ class TestIdentity:
         second = LocalLauncher(["sh", str(script)]).identity()
         third = LocalLauncher(["sh", str(script), "--more"]).identity()
         assert len({first, second, third}) == 3
+
+    @pytest.mark.parametrize("main", ["dist/main", None])
+    def test_it_follows_the_script_of_a_package_of_node(self, tmp_path: Path, main: str | None) -> None:
+        """`node .` names no file: a new build of the connector would have the answers of the old one."""
+        (tmp_path / "dist").mkdir()
+        (tmp_path / "package.json").write_text(json.dumps({"main": main}))
+        script = tmp_path / ("dist/main.js" if main else "index.js")
+        launcher = LocalLauncher(["sh", "."], options=LaunchOptions(working_folder=tmp_path))
+        found = []
+        for text in ("1", "22"):
+            script.write_text(text)
+            found.append(launcher.identity())
+        (tmp_path / "out.jsonl").write_text("what it writes there")
+        assert launcher.identity() == found[1] != found[0]
+        (tmp_path / "package.json").write_text("{")
+        assert launcher.identity().startswith("sh-")
 
     def test_it_follows_what_is_installed_in_the_programs_environment(self, tmp_path: Path) -> None:
         packages = tmp_path / "lib" / "python3.11" / "site-packages"
