@@ -35,6 +35,14 @@ def run_user(image: Mapping[str, Any], requested: str | None) -> str:
     return requested or (_NOBODY if own.partition(":")[0] in ("", "0", "root") else own)
 
 
+def start_folder(image: Mapping[str, Any], *, has_arguments: bool) -> str:
+    """The folder that the connector starts in: its private one, which it may write to.
+
+    One that gets no arguments is run as its image has it: `ENTRYPOINT ["node", "main.js"]` is of the image's folder.
+    """
+    return FOLDER if has_arguments else str(image["Config"].get("WorkingDir") or FOLDER)
+
+
 def user_and_group_ids(daemon: docker.APIClient, container: str, user: str) -> tuple[int, int]:
     """The ids of a user and its group.
 

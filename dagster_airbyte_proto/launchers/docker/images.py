@@ -65,10 +65,13 @@ def image_identity(image: Image, found: ImageDetails) -> str:
     return " ".join([f"{name}@{digest}", *image.command])
 
 
-def image_entrypoint(image: Image, found: ImageDetails) -> list[str]:
-    """The command to run. Raises ConfigError if neither the connection nor the image names one."""
+def image_entrypoint(image: Image, found: ImageDetails, *, has_arguments: bool) -> list[str]:
+    """The command to run, without the arguments that the connector gets. Where it gets none, those that the image names
+    for this case are part of it, as `docker run` has it. Raises ConfigError if neither the connection nor the image
+    names a command."""
     config = found["Config"]
-    if own := image.command or config.get("Entrypoint"):
+    own_arguments = () if has_arguments else config.get("Cmd") or ()
+    if own := image.command or (*(config.get("Entrypoint") or ()), *own_arguments):
         return list(own)
     for each in config.get("Env") or ():
         if each.startswith("AIRBYTE_ENTRYPOINT="):

@@ -23,7 +23,14 @@ from dagster_airbyte_proto.launchers.docker.containers import (
 from dagster_airbyte_proto.launchers.docker.daemon import docker_errors, open_daemon
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.docker.fifo import Fifo, create_with_fifo, pass_through_shell, shares_our_kernel
-from dagster_airbyte_proto.launchers.docker.files import FOLDER, VOLUME, run_user, user_and_group_ids, write_files
+from dagster_airbyte_proto.launchers.docker.files import (
+    FOLDER,
+    VOLUME,
+    run_user,
+    start_folder,
+    user_and_group_ids,
+    write_files,
+)
 from dagster_airbyte_proto.launchers.docker.images import (
     Image,
     ImageDetails,
@@ -64,7 +71,7 @@ class Confinement(NamedTuple):
     - `network`: None is a network that reaches the world but no other connector. "none" is no network.
     - `memory`: unless the permissions have a limit of it.
     - `user`: None is the image's user, or nobody if that is root. "image" is the image's user, even root.
-    - `read_only`: the root file system is read-only. /tmp (at most `tmp`) and the working folder are writable.
+    - `read_only`: the root file system is read-only. /tmp (at most `tmp`) and the private folder are writable.
     - `kwargs`: added to ours; arguments of docker-py's `containers.create`.
     """
 
@@ -164,12 +171,14 @@ class DockerLauncher:
         info, details = daemon.info(), self._image_details(daemon)
         kwargs = self._kwargs(daemon, info, docker_labels({**self._owner.labels, VERB: invocation.verb}), environment)
         kwargs["stdin_open"] = invocation.takes_input  # docker-py then sets StdinOnce too; otherwise it is /dev/null.
+        has_arguments = bool(invocation.arguments)
+        kwargs["working_dir"] = start_folder(details, has_arguments=has_arguments)
         mount = Mount(VOLUME, name, type="volume", labels=kwargs["labels"])
 
         def create(entry: list[str], *mounts: Mount) -> None:
             self._create_from(client, name, invocation, {**kwargs, "entrypoint": entry, "mounts": [mount, *mounts]})
 
-        entry = image_entrypoint(self._image, details)
+        entry = image_entrypoint(self._image, details, has_arguments=has_arguments)
         variables = [*kwargs["environment"], *(each.partition("=")[0] for each in details["Config"].get("Env") or ())]
         fifo = None
         if shares_our_kernel(daemon, info, kwargs) and pass_through_shell(variables):
@@ -228,7 +237,6 @@ class DockerLauncher:
                 "tmpfs": {"/tmp": f"rw,nosuid,nodev,exec,mode=1777,size={confined.tmp}"},  # noqa: S108 - the container's own
                 "user": self._user(daemon),
                 "volumes": list(confined.volumes),
-                "working_dir": FOLDER,
             }
         )
 

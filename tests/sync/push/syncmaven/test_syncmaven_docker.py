@@ -49,6 +49,17 @@ def test_without_a_network_it_runs_and_the_log_says_that_it_keeps_nothing(table:
     assert "cannot reach us from where it runs" in Path(report.log).read_text()
 
 
+def test_an_image_runs_in_its_own_folder_by_its_own_command(quick_folder: Path) -> None:
+    """As those of Syncmaven do: `WORKDIR /syncmaven`, `ENTRYPOINT ["node", "main.js"]`."""
+    files = {"/app/destination.py": Path(fake_syncmaven.__file__)}
+    with python_image(files, ["destination.py"], WORKDIR="/app") as image:
+        table = PushedTable(quick_folder, protocol="syncmaven")
+        table.run_in_container(image.name)
+        table.fill([person(number) for number in range(20)])
+        report = table.contacts()
+    assert (report.error, report.acknowledged) == (None, 20)
+
+
 @pytest.mark.connectors
 @pytest.mark.nightly
 def test_a_destination_on_the_kit_for_node_runs_as_an_image(quick_folder: Path, program: Path) -> None:

@@ -1,0 +1,43 @@
+"""The command and the folder that a container starts with, by what its image says of them."""
+
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers.docker.files import FOLDER, start_folder
+from dagster_airbyte_proto.launchers.docker.images import Image, image_entrypoint
+
+_ENTRY = {"Entrypoint": ["node", "main.js"]}
+_SHELL = {"Entrypoint": ["docker-entrypoint.sh"], "Cmd": ["node", "main.js"]}
+_BARE = {"Entrypoint": None, "Cmd": ["node", "main.js"]}
+_AIRBYTE = {"Env": ["AIRBYTE_ENTRYPOINT=python main.py"]}
+
+
+@pytest.mark.parametrize(
+    ("config", "with_arguments", "without"),
+    [
+        (_ENTRY, ["node", "main.js"], ["node", "main.js"]),
+        (_SHELL, ["docker-entrypoint.sh"], ["docker-entrypoint.sh", "node", "main.js"]),
+        (_BARE, None, ["node", "main.js"]),
+        (_AIRBYTE, ["python", "main.py"], ["python", "main.py"]),
+    ],
+)
+def test_what_an_image_runs_by_itself_is_run_where_it_gets_no_arguments(
+    config: dict[str, Any], with_arguments: list[str] | None, without: list[str]
+) -> None:
+    image, found = Image("acme/crm:1"), {"Config": config}
+    assert image_entrypoint(image, found, has_arguments=False) == without
+    if with_arguments is None:
+        with pytest.raises(ConfigError, match="declares no command"):
+            image_entrypoint(image, found, has_arguments=True)
+    else:
+        assert image_entrypoint(image, found, has_arguments=True) == with_arguments
+    named = image._replace(command=("sh", "run.sh"))
+    assert image_entrypoint(named, found, has_arguments=False) == ["sh", "run.sh"]
+
+
+def test_it_starts_in_the_folder_of_its_image_where_it_gets_no_arguments() -> None:
+    assert start_folder({"Config": {"WorkingDir": "/app"}}, has_arguments=False) == "/app"
+    assert start_folder({"Config": {"WorkingDir": "/app"}}, has_arguments=True) == FOLDER
+    assert start_folder({"Config": {"WorkingDir": ""}}, has_arguments=False) == FOLDER
