@@ -145,6 +145,7 @@ def test_a_destination_may_stand_in_its_sync() -> None:
         ({"enrichments": ["geo"]}, _NPM, _SQL, "there is no connection geo"),
         ({"enrichments": {"connection": "geo"}}, _NPM, _SQL, "there is no connection geo"),
         ({"enrichments": 5}, _NPM, _SQL, "its enrichments are no list"),
+        ({"enrichments": ["crm", None]}, _NPM, _SQL, "its enrichments are no list of connections"),
         ({}, {"credentials": {}}, _SQL, "has no package"),
         ({}, {"package": {"type": "pip"}}, _SQL, "neither an image nor one of npm"),
         ({}, _NPM, {"datasource": "pg"}, "model users has no query"),

@@ -273,8 +273,7 @@ def _texts(value: Any) -> Iterator[str]:
 def _enrichments(content: Mapping[str, Any], sync: str) -> list[Mapping[str, Any]]:
     found = content.get("enrichments") or content.get("enrichment") or []
     found = [found] if isinstance(found, str | Mapping) else found
-    if not isinstance(found, list):
-        raise ConfigError(f"importing sync {sync}", "its enrichments are no list", remedy="Write them as [one, two].")
-    return [
-        {"connection": each} if isinstance(each, str) else each for each in found if isinstance(each, str | Mapping)
-    ]
+    if not isinstance(found, list) or not all(isinstance(each, str | Mapping) for each in found):
+        text = "its enrichments are no list of connections"
+        raise ConfigError(f"importing sync {sync}", text, remedy="Write them as [one, two].")
+    return [{"connection": each} if isinstance(each, str) else each for each in found]
