@@ -195,8 +195,9 @@ class Enrichment:
         rounds: list[list[int]] = []
         seen: defaultdict[tuple[Any, ...], int] = defaultdict(int)
         for position, key in zip(sent, keys, strict=True):
-            number = seen[key]
-            seen[key] += 1
+            same = tuple(map(_as_double, key))
+            number = seen[same]
+            seen[same] += 1
             if number == len(rounds):
                 rounds.append([])
             rounds[number].append(int(position))
@@ -319,6 +320,12 @@ class _Found(NamedTuple):
 
 def _misfit(found: str) -> ConfigError:
     return ConfigError("planning an enrichment", found)
+
+
+def _as_double(part: Any) -> Any:
+    """The part of a key as a connector may send it back that has no numbers but doubles, as those in JavaScript: it may
+    be that of another row."""
+    return float(part) if isinstance(part, int) and abs(part) >= 2**53 else part
 
 
 def _may_be_key(part: Any) -> bool:

@@ -82,6 +82,18 @@ def test_without_the_number_replies_find_their_rows_by_a_key() -> None:
     assert strict.rounds == [[1, 2], [1], [1]]
 
 
+def test_keys_that_javascript_cannot_tell_apart_go_to_different_processes() -> None:
+    first, second, other = 2**53, 2**53 + 1, 2**53 + 2
+    batch = pa.RecordBatch.from_pydict({"id": [first, second, other]})
+    exact = _Answers(lambda row: [{"id": row["id"], "city": str(row["id"])}])
+    found = _enriched(EnrichmentSpec(0, _CITY, ("id",)), exact, Rows(batch))
+    assert [row["city"] for row in found.batch.to_pylist()] == [str(first), str(second), str(other)]
+    assert exact.rounds == [[first, other], [second]]
+    rounding = _Answers(lambda row: [{"id": int(float(row["id"])), "city": str(row["id"])}])
+    with pytest.raises(TransformError, match="belongs to no row"):
+        _enriched(EnrichmentSpec(0, _CITY, ("id",)), rounding, Rows(batch))
+
+
 def test_a_reply_of_no_row_fails() -> None:
     for spec, remedy in ((EnrichmentSpec(0, _CITY), ROW_NUMBER), (EnrichmentSpec(0, _CITY, ("id",)), "send back id")):
         with pytest.raises(TransformError, match=f"belongs to no row that was sent\n.*{remedy}"):
