@@ -21,7 +21,7 @@ from dagster._core.workspace.config_schema import process_workspace_config
 
 from dagster_airbyte_proto.tables.spark.session import spark_config
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from tests.support.connect_server import free_port
+from tests.support.network.ports import free_port
 from tests.support.postgres import PostgresServer
 from tests.sync.shop import until
 from tests.test_example import copied_example, home_with_connectors

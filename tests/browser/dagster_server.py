@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+
+from tests.support.network.ports import free_port
 
 _STARTS_WITHIN_SECONDS = 300
 _STOPS_WITHIN_SECONDS = 30
@@ -172,7 +173,7 @@ def running_dagster(target: Target, folder: Path, environment: Mapping[str, str]
     home, log = folder / "dagster_home", folder / "dagster_dev.log"
     home.mkdir()
     (home / "dagster.yaml").write_text(_INSTANCE_CONFIG)
-    port = _free_port()
+    port = free_port()
     process = _start(target, port, log, {**os.environ, **environment, "DAGSTER_HOME": f"{home}"})
     try:
         server = DagsterServer(f"http://127.0.0.1:{port}", home, log)
@@ -238,9 +239,3 @@ def _daemons_are_healthy(server: DagsterServer) -> bool:
     """The webserver answers seconds before the daemon does; a sensor or a backfill would hang until then."""
     daemons = server.query(_DAEMONS)["instance"]["daemonHealth"]["allDaemonStatuses"]
     return bool(daemons) and all(daemon["healthy"] for daemon in daemons if daemon["required"])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -11,7 +11,8 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.soak.kill_methods import RunningSync
-from tests.support.connect_server import free_port, running_server
+from tests.support.connect_server import running_server
+from tests.support.network.ports import free_port
 from tests.sync.crashes.spark_connections import DeltaConnection, IcebergConnection
 
 _BRANCH_OF_A_MERGE = "airbyte_merge_"

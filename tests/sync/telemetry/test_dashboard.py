@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import requests
 
 from dagster_airbyte_proto.sync.telemetry import open_telemetry
 from tests.support.needs import lacks
+from tests.support.network.ports import free_port
 from tests.sync.conftest import OpenShop
 from tests.sync.push.pushed_table import PushedTable, person
 from tests.sync.telemetry.conftest import Sdk
@@ -50,7 +50,7 @@ def prometheus(tmp_path: Path, sdk: Sdk) -> Iterator[Prometheus]:
     job = {"job_name": "syncs", "static_configs": [{"targets": [f"127.0.0.1:{metrics.server_port}"]}]}
     config = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": [job]}
     (tmp_path / "prometheus.yml").write_text(json.dumps(config))
-    port = _free_port()
+    port = free_port()
     with (tmp_path / "log").open("w") as log:
         server = subprocess.Popen(
             [
@@ -68,12 +68,6 @@ def prometheus(tmp_path: Path, sdk: Sdk) -> Iterator[Prometheus]:
         server.terminate()
         server.wait(60)
         metrics.shutdown()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _expressions() -> dict[str, str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.connect_server import free_port, running_server, without_spark
+from tests.support.connect_server import running_server, without_spark
+from tests.support.network.ports import free_port
 
 pytestmark = [
     pytest.mark.spark,

@@ -14,7 +14,8 @@ import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.tables.spark.connect_retries import ServerRetries
-from tests.support.connect_server import ConnectServer, free_port, run_alone, running_server, without_spark
+from tests.support.connect_server import ConnectServer, run_alone, running_server, without_spark
+from tests.support.network.ports import free_port
 from tests.sync.shop import until
 from tests.tables.iceberg.connect.remote_connections import RemoteShop
 
