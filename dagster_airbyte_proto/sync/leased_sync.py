@@ -8,9 +8,10 @@
    read some of the streams each (`parallel`).
 4. Report: write the report to the state store, release the lease.
 
-An error of step 1 or 2 is raised, and so is one that keeps the connector from starting. From then on it is in the
-report, because some loads may be committed. The state store gets a report of each run that got its lease, also of one
-that such an error ended. One that finds a push under its name gets none: the runs of that name are those of the push.
+An error of step 1, 2 or 4 is raised, and so is one that keeps the connector from starting. Any other of step 3 is in
+the report, because some loads may be committed. The state store gets a report of each run that got its lease, also of
+one that such an error ended. One that finds a push under its name gets none: the runs of that name are those of the
+push.
 """
 
 import shlex
@@ -58,7 +59,7 @@ from dagster_airbyte_proto.sync.report import (
     overall_status,
     sum_of_lines,
 )
-from dagster_airbyte_proto.sync.run_end import end_run, noting_failure
+from dagster_airbyte_proto.sync.run_end import end_run, failed_behind_streams, noting_failure
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.state_server.component_values import Kept, changed_values, source_changes
@@ -196,17 +197,19 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
         recovered_loads += recover_resends(context, plan)
         resent = resend_rejections(context, plan)
         readings = read_streams(context, plan)
+        report = _report(context, plan, readings, resent)
     latest = {stream: schema for each in readings for stream, schema in each.prepared.schema_updates.latest.items()}
     schemas = {**plan.stored_schemas, **latest}
-    if schemas != plan.stored_schemas:
-        context.source.keep_stream_schemas(schemas.values())
-    report = _report(context, plan, readings, resent)
     seconds = msgspec.structs.replace(report.seconds, total=time.monotonic() - started_at)
     report = msgspec.structs.replace(report, recovered_loads=recovered_loads, seconds=seconds)
-    if report.status is SyncStatus.COMPLETE:
-        kept = {scope: values for each in readings for scope, values in each.pull.kept.items()}
-        # A value that the source only got is not its word: its destination may have put another one since.
-        _keep_values(context, changed_values(plan.read_request.kept, kept))
+    failed = partial(failed_behind_streams, report)
+    with noting_failure(context.engine, context.lease, context.log, failed):
+        if schemas != plan.stored_schemas:
+            context.source.keep_stream_schemas(schemas.values())
+        if report.status is SyncStatus.COMPLETE:
+            kept = {scope: values for each in readings for scope, values in each.pull.kept.items()}
+            # A value that the source only got is not its word: its destination may have put another one since.
+            _keep_values(context, changed_values(plan.read_request.kept, kept))
     context.renewal.check()
     end_run(context.engine, context.lease, report, context.log)
     runs = runs_in_order(plan, [each.prepared for each in readings]).values()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import msgspec
 
@@ -10,8 +11,10 @@ from dagster_airbyte_proto.errors import ProtoError, StateConflict
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.push_report import PushReport
-from dagster_airbyte_proto.sync.report import SyncReport
+from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run_log import RunLog
+
+_AnyReport = TypeVar("_AnyReport", SyncReport, PushReport)
 
 
 def end_run(engine: Engine, lease: Lease, report: SyncReport | PushReport, log: RunLog) -> None:
@@ -31,8 +34,8 @@ def end_run(engine: Engine, lease: Lease, report: SyncReport | PushReport, log: 
 def noting_failure(
     engine: Engine, lease: Lease, log: RunLog, failed: Callable[[ProtoError], SyncReport | PushReport]
 ) -> Iterator[None]:
-    """Ends the run in the store, by the report that `failed` makes, if an error ends it in here: while it prepares, and
-    before it has a report of its own. Without that the store would show the run before, or one that seems to have died.
+    """Ends the run in the store, by the report that `failed` makes, if an error ends it in here: while it prepares, or
+    behind its streams. Without that the store would show the run before, or one that seems to have died.
     """
     try:
         yield
@@ -46,3 +49,10 @@ def noting_failure(
             engine.store.begin_run(lease, refreshed=(), streams=(), partition=report.partition)
             end_run(engine, lease, report, log)
         raise
+
+
+def failed_behind_streams(report: _AnyReport, error: ProtoError) -> _AnyReport:
+    """The report of a run that an error ends behind its streams. What became of these is true all the same: that rows
+    are unknown says more than that the run failed."""
+    status = report.status if report.status is SyncStatus.UNKNOWN else SyncStatus.FAILED
+    return msgspec.structs.replace(report, status=status, error=report.error or str(error))

@@ -1,4 +1,5 @@
-"""A run that an error ends before it begins is in the store, with that error: nobody takes the run before for the last.
+"""A run that an error ends before it begins, or behind its streams, is in the store, with that error: nobody takes the
+run before for the last, or this one for dead.
 
 It has its lease. A run that another one keeps out has none, and is not there.
 """
@@ -12,7 +13,14 @@ import pytest
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.diagnosis.connection_status import ConnectionStatus, connection_status
-from dagster_airbyte_proto.errors import ConfigError, ConnectorError, StateConflict, StateUnavailable, TableError
+from dagster_airbyte_proto.errors import (
+    ConfigError,
+    ConnectorError,
+    StagingError,
+    StateConflict,
+    StateUnavailable,
+    TableError,
+)
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
@@ -160,3 +168,37 @@ def test_where_the_store_fails_its_error_is_raised_and_kept_if_it_is_back(table:
     assert pushes(table).status == ("failed" if is_back else "complete")
     table.faults = None
     assert table.run().status == "complete"
+
+
+def test_a_sync_that_an_error_ends_behind_its_streams_has_failed_with_their_rows(shop: OpenShop) -> None:
+    place = shop()
+    place.protocol = "singer"
+    declared = {"values": {"size": 7}, "declared": {"size": {"type": "integer"}}}
+    place.sync_of({"streams": {"users": {"records": 3, **declared}}})
+    [file] = place.home.glob("catalogs/cached/told-*.json")
+    file.unlink()
+    file.mkdir()  # The schemas that the tap sends are received again, and cannot be kept.
+    with pytest.raises(StagingError, match="told-"):
+        place.sync_of({"streams": {"users": {"records": 5, **declared}}})
+    found = status(place.store)
+    assert (found.status, found.rows_by_run, found.failing) == ("failed", (3, 2), {})
+    assert "told-" in (found.error or "")
+    assert None not in found.stream_complete_at.values()
+    file.rmdir()
+    assert place.sync().status is SyncStatus.COMPLETE
+    assert place.column("users") == list(range(5))
+
+
+def test_a_push_that_an_error_ends_behind_its_streams_has_failed_with_their_rows(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, protocol="singer")
+    table.config["rotates"] = 1
+    table.fill([person(1)])
+    table.faults = CallFaults({("save_config", "*"): CallFault.BEFORE})
+    with pytest.raises(StateUnavailable, match="calling save_config"):
+        table.run()
+    found = pushes(table)
+    assert (found.status, found.rows_by_run, found.failing) == ("failed", (1,), {})
+    assert "calling save_config" in (found.error or "")
+    table.faults = None
+    assert table.contacts().sent == 0
+    assert (pushes(table).status, pushes(table).error) == ("complete", None)

@@ -41,7 +41,7 @@ from dagster_airbyte_proto.sync.push.unknown_rows import rows_left_unknown
 from dagster_airbyte_proto.sync.push.written_batches import remove_dead_batches
 from dagster_airbyte_proto.sync.push_report import PushedStreamReport, PushReport, failed_push, status_of
 from dagster_airbyte_proto.sync.report import SyncStatus, overall_status
-from dagster_airbyte_proto.sync.run_end import end_run, noting_failure
+from dagster_airbyte_proto.sync.run_end import end_run, failed_behind_streams, noting_failure
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunIdentity, RunTelemetry
@@ -108,10 +108,11 @@ def _run_push(
             )
             for stream, each in streams.items()
         }
-        destination.save_config(engine.store, renewal.lease)
-        if not request.only_plans and all(each.status is SyncStatus.COMPLETE for each in reports.values()):
-            keep_shared(engine.store, renewal.lease, enrichers)
         report = _report(context, reports, recovered, time.monotonic() - began_at)
+        with _noting_failure(engine, renewal.lease, log, request, report):
+            destination.save_config(engine.store, renewal.lease)
+            if not request.only_plans and all(each.status is SyncStatus.COMPLETE for each in reports.values()):
+                keep_shared(engine.store, renewal.lease, enrichers)
         renewal.check()
         if not request.only_plans:
             end_run(engine, renewal.lease, report, log)
@@ -119,12 +120,17 @@ def _run_push(
         return report
 
 
-def _noting_failure(engine: Engine, lease: Lease, log: RunLog, request: PushRequest) -> AbstractContextManager[None]:
-    """Notes in the store why the push ended, if an error ends it in here. A plan is no push."""
+def _noting_failure(
+    engine: Engine, lease: Lease, log: RunLog, request: PushRequest, pushed: PushReport | None = None
+) -> AbstractContextManager[None]:
+    """Notes in the store why the push ended, if an error ends it in here. A plan is no push. `pushed` is the report of
+    one whose streams have ended."""
     if request.only_plans:
         return nullcontext()
 
     def failed(error: ProtoError) -> PushReport:
+        if pushed is not None:
+            return failed_behind_streams(pushed, error)
         report = failed_push(lease.connection, lease.run_id, error, str(log.path))
         return msgspec.structs.replace(report, partition=request.partition_key or "")
 
