@@ -86,6 +86,8 @@ def _origins(context: PushContext, origin: PushOrigin) -> Mapping[str, PushedFie
 
 def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
     before = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
+    if before is not None:  # Before a plan that is only shown, too: what is acknowledged is not to be sent again.
+        _fold_earlier(context, before, origin)
     if before is not None and not context.request.only_plans:
         if _goes_on(context, before, options, origin):
             return _deliver_and_fold(context, before.plan, options, origin)
@@ -123,7 +125,7 @@ def _is_to_be_sealed(plan: SealedPlan, before: Delivery | None) -> bool:
 
 
 def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, origin: PushOrigin) -> bool:
-    """Folds what an earlier run had acknowledged. Returns whether its plan is to go on.
+    """Returns whether the plan of an earlier run is to go on. What that had acknowledged is folded.
 
     A plan of another table, query, mapping, key or mode is given up where it stands: the next one finds the rows that
     it had left. So is one whose rejected rows are to be sent again: the next one has these too. And so is one of
@@ -132,7 +134,6 @@ def _goes_on(context: PushContext, delivery: Delivery, options: PushOptions, ori
     (Whoever changes the state by hand has the store forget the plan.)
     """
     plan = delivery.plan
-    _fold_earlier(context, delivery, origin)
     if not delivery.is_complete and plan.mode is not PushMode.OVERWRITE:
         check_destination(context, plan.stream, plan.destination)
     check_other_partition(context, delivery, origin)

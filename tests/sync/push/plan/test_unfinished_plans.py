@@ -12,6 +12,7 @@ from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from tests.sync.push.pushed_table import SCHEMA, PushedTable, Row, person
 
 A, B = Slice("a"), Slice("b")
@@ -56,6 +57,21 @@ def test_a_plan_goes_on_if_the_one_in_its_place_is_stopped_by_a_guard(
     assert "share their key" in (table.contacts(**request_of).error or "")
     again = table.contacts()
     assert (again.status, again.resumed) == ("complete", acknowledged)
+
+
+@pytest.mark.parametrize("by", [{}, {"changes": "cursor", "cursor": "id"}], ids=["diff", "cursor"])
+def test_a_plan_that_is_shown_leaves_out_what_is_acknowledged_and_not_yet_remembered(
+    table: PushedTable, by: dict[str, str]
+) -> None:
+    table.push |= by
+    table.faults = CallFaults({("announce", 1): CallFault.BEFORE})
+    assert (table.contacts().status, len(table.received())) == ("failed", 23)
+    table.faults = None
+    rows = [*(_row(number, A) for number in range(20)), *(_row(number, B) for number in range(100, 104))]
+    table.fill(rows)
+    assert table.contacts(only_plans=True).planned.to_send == 1
+    assert len(table.received()) == 23
+    assert table.contacts().sent == 1
 
 
 def test_lines_of_the_mapping_that_move_are_no_change_of_it(table: PushedTable) -> None:
