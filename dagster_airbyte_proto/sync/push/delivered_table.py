@@ -8,6 +8,7 @@
   moves.
 """
 
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -39,6 +40,8 @@ _KEY_TYPES = (
     pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_date,
     pa.types.is_timestamp, pa.types.is_binary,
 )  # fmt: skip
+_OWN_NAMES = frozenset(field.name for field in _OWN)
+_DOING = "preparing the memory of the push"
 
 
 def delivered_table_name(connection: str, stream: StreamId) -> TableName:
@@ -46,12 +49,20 @@ def delivered_table_name(connection: str, stream: StreamId) -> TableName:
 
 
 def delivered_spec(connection: str, stream: StreamId, fields: pa.Schema, keys: Sequence[str]) -> TableSpec:
-    """Returns the table for these keys. Raises ConfigError for a key of a type that no table can look up."""
+    """Returns the table for these keys. Raises ConfigError for a key of a type that no table can look up, and for one
+    with the name of a column that the table has."""
+    if taken := [key for key in keys if key.casefold() in _OWN_NAMES]:
+        raise ConfigError(
+            _DOING,
+            f"the key has {', '.join(taken)}, and the table that remembers the push has columns of its own named so",
+            remedy="Give these fields other names by `map`, and in `key`.",
+            stream=str(stream),
+        )
     for key in keys:
         kind = fields.field(key).type
         if not any(is_fit(kind) for is_fit in _KEY_TYPES):
             raise ConfigError(
-                "preparing the memory of the push",
+                _DOING,
                 f"the key {key} is of type {kind}, by which rows cannot be told apart",
                 remedy="Map it to text, a whole number, a decimal, a date or a time.",
                 stream=str(stream),
@@ -72,8 +83,9 @@ def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: Strea
     """Creates the table if there never was one, and holds it against what the store remembers of it. If all rows are to
     be sent again, it is created in any case.
 
-    Raises TableError where it remembers rows by another key.
+    Raises TableError where it remembers rows by another key, and ConfigError where it is the memory of another push.
     """
+    _check_is_own(context, spec.name, stream)
     remembers = not context.request.is_full
     # Before it is prepared: one that is not there, and was, is not made anew without a row in it.
     witness = _checked_witness(context, spec, stream) if remembers else None
@@ -86,6 +98,30 @@ def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: Strea
     if remembers and (witness is None or witness.table_id != target.table_id):
         _checked_witness(context, spec, stream)
     return target
+
+
+def _check_is_own(context: PushContext, table: TableName, stream: StreamId) -> None:
+    """Raises ConfigError for the memory of another push: stream `b__c` of `a` and stream `c` of `a__b` have one name
+    for it. Each would take the rows of the other for delivered."""
+    store, connection = context.delivery.store, context.delivery.lease.connection
+    for other in store.connections():
+        may_meet = other != connection and table.name.startswith(f"{other}__")
+        if may_meet and store.protocol(other) == PUSH:
+            # A stream whose state a person has reset is not among them.
+            for pushed in store.landed_tables(other):
+                if delivered_table_name(other, pushed) == table:
+                    raise _of_another_push(table, stream, other, pushed)
+
+
+def _of_another_push(table: TableName, stream: StreamId, other: str, pushed: StreamId) -> ConfigError:
+    return ConfigError(
+        _DOING,
+        f"its table {table} is the memory of stream {pushed} of connection {other}: their names make up the same one",
+        remedy="Give one of the two another `name`, and forget its stream under the old one, as by `airbyte-proto state"
+        f" reset {other} {shlex.quote(str(pushed))}`: its next push sends all rows. Where both were pushed, send all"
+        " rows of the one that keeps its name again too, with `--full`.",
+        stream=str(stream),
+    )
 
 
 def _checked_witness(context: PushContext, spec: TableSpec, stream: StreamId) -> Witness | None:
@@ -104,13 +140,12 @@ def _checked_witness(context: PushContext, spec: TableSpec, stream: StreamId) ->
 
 
 def keys_of(target: TableTarget) -> tuple[str, ...]:
-    own = {field.name for field in _OWN}
-    return tuple(name for name in target.schema.names if name not in own)
+    return tuple(name for name in target.schema.names if name not in _OWN_NAMES)
 
 
 def _other_key(context: PushContext, spec: TableSpec, stream: StreamId) -> TableError:
     return TableError(
-        f"preparing the memory of the push, table {spec.name}",
+        f"{_DOING}, table {spec.name}",
         f"it remembers rows by another key, or its key has another type than {', '.join(spec.keys)} has now",
         remedy="Use the key as it was; or drop the table and run `airbyte-proto state reset"
         f" {context.delivery.connection.name} {stream}`: then all rows are sent again.",

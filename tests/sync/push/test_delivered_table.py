@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile, RowGroups
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from tests.sync.push.pushed_table import PushedTable, person
 
@@ -54,6 +56,30 @@ def test_another_key_is_refused_and_changes_nothing(table: PushedTable, key: lis
     assert "another key" in (table.contacts().error or "")
     table.push["key"] = ["id"]
     assert table.contacts().planned.unchanged == 23
+
+
+@pytest.mark.parametrize("name", ["_status", "_Pushed_At"])
+def test_a_key_with_the_name_of_a_column_of_the_memory_is_refused(table: PushedTable, name: str) -> None:
+    table.push |= {"map": {name: "id", "name": "name"}, "key": [name]}
+    error = table.contacts().error or ""
+    assert (f"the key has {name}," in error, "other names by `map`" in error) == (True, True)
+    assert not (table.home / "warehouse" / "_pushes").exists()
+
+
+def test_the_memory_of_another_push_is_refused_where_their_names_make_up_the_same_one(table: PushedTable) -> None:
+    table.options["name"] = "crm__eu"
+    assert table.contacts().acknowledged == 23
+    table.options["name"], table.stream = "crm", "eu__contacts"
+    for is_full in (False, True):
+        error = table.run(is_full=is_full).streams["eu__contacts"].error or ""
+        assert "_pushes.crm__eu__contacts is the memory of stream contacts of connection crm__eu" in error
+        assert "`airbyte-proto state reset crm__eu contacts`" in error
+    assert len(table.received()) == 23
+    with Engine(table.settings) as engine, acquire_lease(engine.store, "crm__eu", "reset", 30) as renewal:
+        engine.store.change_state(renewal.lease, StreamId.of("contacts"), None, who="a person")
+    report = table.run().streams["eu__contacts"]
+    assert (report.status, report.acknowledged) == ("complete", 23)
+    assert table.run().streams["eu__contacts"].planned.unchanged == 23
 
 
 @pytest.mark.everyday("deleted_at")
