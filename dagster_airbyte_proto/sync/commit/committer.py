@@ -211,15 +211,15 @@ class Committer:
         self.drop_dead_generations()
         return outcomes
 
-    def drop_dead_generations(self) -> None:
-        """Drops the branches of generations that no run resumes.
+    def drop_dead_generations(self, outdated: Collection[OpenGeneration] = ()) -> None:
+        """Drops the branches of generations that no run resumes: those without a state, and those that are `outdated`.
 
         Where the table refuses, the branch stays for the next run to drop: no reader sees it.
         """
         if self._lease.partition:  # Others may be dropping them. The store leases the whole where there is one.
             return
         for generation in self._store.open_generations(self._lease.connection):
-            if generation.state is None:
+            if generation.state is None or generation in outdated:
                 with suppress(TableError, CommitUnknown):
                     self._drop(generation)
 

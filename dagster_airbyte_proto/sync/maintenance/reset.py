@@ -12,7 +12,8 @@ def streams_to_reset(store: DeliveryStore, connection: str, partition: str = "")
     """Returns the streams that a reset may name, in a partition or without one; among them None for a state that all
     share and that has no parts.
 
-    A stream whose first push has only begun has a plan and may have kept values, and no state.
+    A stream whose first push has only begun has a plan and may have kept values, and no state. One that is read whole
+    has none either, and may have a generation that a later run is to continue.
     """
     kept = [each.asset for each in store.kept_sizes(connection)]
     return [
@@ -22,6 +23,7 @@ def streams_to_reset(store: DeliveryStore, connection: str, partition: str = "")
             for stream in _streams_of(store, connection, each.state)
         ),
         *(() if partition else store.deliveries(connection)),
+        *(() if partition else (each.stream for each in store.open_generations(connection))),
         *(asset.stream for asset in kept if asset.stream is not None and asset.partition == partition),
     ]
 

@@ -8,7 +8,8 @@ A run continues a generation if all of these hold:
 - the source sent a state for what landed, and the branch of the table still ends with that load.
 
 The run need not have the run id of the first attempt: after a `kill -9` nobody retries with that id. A run that reads
-the stream in another way ends the generation. So does a state that is reset, set or rolled back by hand.
+the stream in another way ends the generation. So does a state that is reset, set or rolled back by hand. One that
+is too old is dropped by any run of the connection, also if it does not sync that stream.
 
 A generation may be hours of reading. So only a table whose log was read ends it: where that fails, the stream fails
 alone, and the generation waits for the next run.
@@ -74,11 +75,10 @@ def continued_generations(
     if any(state.scope is not StateScope.STREAM for state in states):
         # A connector gets either stream states or one shared state, and a generation has a stream state.
         return ContinuedGenerations({}, {})
-    oldest = datetime.fromtimestamp(time.time(), UTC) - _MAX_AGE
     matching = [
         each
         for each in open_generations
-        if each.state is not None and each.changed_at > oldest and fingerprints.get(each.stream) == each.fingerprint
+        if each.state is not None and not is_outdated(each) and fingerprints.get(each.stream) == each.fingerprint
     ]
     intact: dict[StreamId, OpenGeneration] = {}
     unreadable: dict[StreamId, TableError] = {}
@@ -89,6 +89,11 @@ def continued_generations(
         except (TableError, CommitUnknown) as error:
             unreadable[each.stream] = _unreadable_error(each, error)
     return ContinuedGenerations(intact, unreadable)
+
+
+def is_outdated(generation: OpenGeneration) -> bool:
+    """True if no run continues the generation any more, whatever it syncs."""
+    return generation.changed_at <= datetime.fromtimestamp(time.time(), UTC) - _MAX_AGE
 
 
 def assign_generations(

@@ -21,7 +21,7 @@ from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.sync.plan.format_check import check_format
-from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints
+from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints, is_outdated
 from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
 from dagster_airbyte_proto.sync.plan.relayed_stream import with_hash_key
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume, streams_without_place
@@ -99,7 +99,8 @@ def plan_sync(context: SyncContext) -> SyncPlan:
         chosen, more = _without_faulty(context, chosen, unreadable, stored)
         refused, columns = (*refused, *more), {each.id: columns[each.id] for each in chosen}
     streams, sync_id = _begin_run(context, chosen, continued)
-    context.committer.drop_dead_generations()
+    outdated = [each for each in open_generations if continued.get(each.stream) != each and is_outdated(each)]
+    context.committer.drop_dead_generations(outdated)
     states = (*states, *(each.state for each in continued.values() if each.state is not None))
     profiles.save_column_names(streams, columns)
     profiles.record_missing_streams(catalog)

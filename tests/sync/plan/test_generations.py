@@ -13,6 +13,8 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import StateUnavailable, TableError
 from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.maintenance.reset import reset_state, streams_to_reset
 from dagster_airbyte_proto.sync.plan.generations import fingerprints
 from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED, StreamReport, SyncStatus
 from dagster_airbyte_proto.sync.run_options import RunOptions
@@ -121,6 +123,12 @@ def test_keys_that_come_again_in_a_later_attempt_give_way(shop: OpenShop) -> Non
     expect_over(place)
 
 
+def make_old(place: Shop) -> None:
+    """Dates the open generations back."""
+    with closing(sqlite3.connect(place.home / "state.db", isolation_level=None)) as database:
+        database.execute("UPDATE airbyte_proto_open_generations SET changed_at = '2020-01-01 00:00:00.000000'")
+
+
 @pytest.mark.parametrize("change", ["config", "columns", "key", "state", "age", "branch"])
 def test_what_is_no_longer_of_one_piece_is_begun_anew(change: str, shop: OpenShop) -> None:
     place = interrupted(shop)
@@ -136,13 +144,32 @@ def test_what_is_no_longer_of_one_piece_is_begun_anew(change: str, shop: OpenSho
         place.store.change_state(lease, place.store.open_generations("shop")[0].stream, None, who="me")
         place.store.release(lease)
     elif change == "age":
-        with closing(sqlite3.connect(place.home / "state.db", isolation_level=None)) as database:
-            database.execute("UPDATE airbyte_proto_open_generations SET changed_at = '2020-01-01 00:00:00.000000'")
+        make_old(place)
     else:
         place.tables.drop_branch(TableName("shop", "users"), place.branches()[0])
     report = place.sync_of(scenario)
     assert (told(report).emitted, told(report).generation) == (60, 3)
     assert (place.column("users"), generation(place)) == (list(range(60)), {3})
+    expect_over(place)
+
+
+def test_one_of_a_stream_that_nobody_syncs_any_more_is_dropped_once_it_is_too_old(shop: OpenShop) -> None:
+    place = interrupted(shop)
+    others = {"streams": {"orders": {"records": 5}}}
+    assert place.sync_of(others).status is SyncStatus.COMPLETE
+    assert len(place.branches()) == 1
+    make_old(place)
+    assert place.sync_of(others).status is SyncStatus.COMPLETE
+    assert (place.column("users"), generation(place)) == (list(range(10)), {1})
+    expect_over(place)
+
+
+def test_one_is_ended_by_hand_though_its_stream_has_no_state(shop: OpenShop) -> None:
+    place = interrupted(shop)
+    [users_stream] = streams_to_reset(place.store, "shop")
+    with acquire_lease(place.store, "shop", "by-hand", 60) as renewal:
+        reset_state(place.store, renewal.lease, users_stream, who="me")
+    assert told(place.sync_of(users(60))).generation == 3
     expect_over(place)
 
 
