@@ -11,6 +11,7 @@ import yaml
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import Shop
 
@@ -72,6 +73,19 @@ def test_a_member_keeps_its_name_when_one_that_differs_in_case_comes_before_it(s
         place.sync_of({"streams": {"users": {"records": records, "values": values, "properties": schema}}})
     rows = sorted(place.tables.rows(TableName("shop", "users")).to_pylist(), key=lambda row: int(row["id"]))
     assert [list(row["o"].values()) for row in rows] == [["mail", None], ["mail", "MAIL"], [None, "MAIL"]]
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_a_schema_may_have_integers_of_any_size(protocol: str, shop: OpenShop) -> None:
+    """It goes into the cache, into the catalog that the connector gets, and into digests."""
+    place = shop()
+    place.protocol = protocol
+    size = {"size": {"type": "integer", "maximum": 10**30, "enum": [7, 2**64, -(2**63) - 1]}}
+    users = {"values": {"size": 7}, "properties": size, "declared": size}
+    for records in (2, 3):
+        report = place.sync_of({"streams": {"users": {**users, "records": records}}})
+        assert report.status is SyncStatus.COMPLETE
+    assert place.column("users", "size") == [7, 7, 7]
 
 
 @pytest.mark.parametrize(
