@@ -79,6 +79,27 @@ def fail_if_incomplete(report: SyncReport) -> None:
         raise dg.Failure(text, metadata=_metadata(report, failed), allow_retries=is_retryable)
 
 
+def fail_if_blocked_before(context: dg.AssetExecutionContext) -> None:
+    """Raises Failure if a blocking check has failed in an earlier attempt of this step.
+
+    A retry leaves out the streams that are complete, and so their checks. Dagster knows only those of the attempt: it
+    would start the assets downstream.
+    """
+    if context.retry_number == 0:
+        return
+    logged = context.instance.all_logs(context.run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    evaluations = [entry.dagster_event.asset_check_evaluation_data for entry in logged if entry.dagster_event]
+    newest = {each.asset_check_key: each for each in evaluations}
+    blocking = [newest[key] for key in newest if key in context.selected_asset_check_keys and newest[key].blocking]
+    failed = [each for each in blocking if not each.passed and each.severity is dg.AssetCheckSeverity.ERROR]
+    if failed:
+        lines = (
+            f"{each.asset_key.to_user_string()}: its blocking check {each.check_name} has failed: {each.description}"
+            for each in failed
+        )
+        raise dg.Failure("\n".join(lines), allow_retries=False)
+
+
 def cancellation(connection: str, error: BaseException | None) -> StepCancelled:
     """Returns the failure of the terminated step of a sync."""
     cause = f" It ended with: {error}" if error is not None else ""

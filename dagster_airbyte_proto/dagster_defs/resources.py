@@ -20,7 +20,12 @@ from dagster_airbyte_proto.dagster_defs.engines import (
     opened_store,
     table_io_manager,
 )
-from dagster_airbyte_proto.dagster_defs.failures import cancellation, ending_by_interrupts, failing_the_step
+from dagster_airbyte_proto.dagster_defs.failures import (
+    cancellation,
+    ending_by_interrupts,
+    fail_if_blocked_before,
+    failing_the_step,
+)
 from dagster_airbyte_proto.dagster_defs.partitions import slices_of
 from dagster_airbyte_proto.dagster_defs.push.partition_pushes import PartitionPushes
 from dagster_airbyte_proto.dagster_defs.push.push_progress import PushProgress
@@ -96,6 +101,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
         """Pushes the selected streams, and yields a materialization for each, for the step to yield."""
         with ending_by_interrupts(cancelled_push(_name(context, connection))):
             yield from self._push_events(context, connection)
+            fail_if_blocked_before(context)
 
     def _push_events(self, context: dg.AssetExecutionContext, connection: Connection | None) -> PushEvents:
         with failing_the_step():
@@ -157,6 +163,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
                 stream = self._event_stream(context, connection, store, requested)
             if stream is not None:
                 yield from stream.events()
+            fail_if_blocked_before(context)
 
     def _event_stream(
         self,

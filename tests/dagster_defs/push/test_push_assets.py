@@ -14,6 +14,7 @@ from dagster_airbyte_proto import (
     ConnectorResource,
     PushTranslator,
     PushTranslatorData,
+    StreamChecks,
     build_connector_assets,
     build_push_assets,
     build_table_sensor,
@@ -322,3 +323,24 @@ def test_a_run_again_from_failure_runs_what_failed(table: PushedTable, dagster_i
     assert [event.asset_key for event in events] == [dg.AssetKey(["crm", "contacts"])]
     checks = [each.check_name for each in result.get_asset_check_evaluations()]
     assert checks == ["rejects"]
+
+
+def test_a_blocking_check_that_failed_before_a_retry_fails_the_step(
+    table: PushedTable, dagster_instance: dg.DagsterInstance
+) -> None:
+    @push_assets(
+        connection=_with_two(table, map={"id": "id"}),
+        retry_policy=dg.RetryPolicy(max_retries=1),
+        checks=StreamChecks(counts=False, blocking=True),
+    )
+    def crm(context: dg.AssetExecutionContext, connector: ConnectorResource) -> Iterator[dg.MaterializeResult[None]]:
+        for number, event in enumerate(connector.push(context)):
+            if number == 1 and context.retry_number == 0:
+                raise OSError("the step's own fault")
+            yield event
+
+    result = _run(table, crm, dagster_instance, may_fail=True)
+    checks = {each.asset_key.path[-1]: each.passed for each in result.get_asset_check_evaluations()}
+    assert (result.success, checks) == (False, {"contacts": False, "others": True})
+    [failure] = [event for event in result.all_events if event.is_step_failure]
+    assert "crm/contacts: its blocking check rejects has failed" in str(failure.step_failure_data.user_failure_data)

@@ -6,8 +6,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
+from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
+from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.dagster_defs.conftest import OpenRuns
-from tests.dagster_defs.support.folder_shop import Options
+from tests.dagster_defs.support.folder_shop import Options, resources
+from tests.dagster_defs.support.shop_runs import Run, key_of
 from tests.sync.shop import SECRET
 from tests.sync.test_sync import expect, two
 
@@ -103,3 +108,31 @@ def test_a_connector_that_fails_after_its_streams_are_complete_fails_the_step(ru
     assert run.materialized == ["users", "orders"]
     assert (run.succeeded, run.attempts) == (False, 1)
     assert any("exit code 3" in words for words in run.descriptions)
+
+
+def test_a_blocking_check_that_failed_before_a_retry_stops_the_assets_downstream(runs: OpenRuns) -> None:
+    shop = runs(read="full_refresh", write="overwrite")
+    amounts: dict[str, Any] = {"values": {"amount": "much"}, "properties": {"amount": {"type": "integer"}}}
+    streams: dict[str, Any] = {"users": {"records": 23, **amounts}, "orders": {"records": 12}}
+    once = {"kind": "error", "failure_type": "transient_error", "once": str(shop.place.folder / "once"), "after": 25}
+    shop.place.offer({"streams": streams, "failure": once})
+    catalog = shop.place.folder / "catalog.json"
+    offered = [catalog_stream(name, each) for name, each in streams.items()]
+    catalog.write_text(json.dumps({"type": "CATALOG", "catalog": {"streams": offered}}))
+    synced = build_connector_assets(
+        Connection.from_file(shop.place.connection_file),
+        catalog=catalog,
+        checks=StreamChecks(counts=False, max_rejected=None, nulled="error", blocking=True),
+        retry_policy=dg.RetryPolicy(max_retries=1),
+    )
+
+    @dg.asset(deps=[key_of("users")])
+    def names() -> None: ...
+
+    made = resources(shop.place.home, Options())
+    result = dg.materialize([synced, names], resources=made, instance=shop.instance, raise_on_error=False)
+    run = Run(shop.instance, result.run_id)
+    assert (run.succeeded, run.attempts) == (False, 2)
+    assert run.materialized == ["users", "orders"]
+    assert run.checks == {"users": {"nulled": False}, "orders": {"nulled": True}}
+    assert "shop/users: its blocking check nulled has failed: Values that did not fit" in run.descriptions[0]
