@@ -273,7 +273,8 @@ def _run_to_end(
             if isinstance(message, StreamsCommitted):
                 for each in message.streams:
                     if each.stream in keys:
-                        context.log_event(stream_metadata.unselected_materialization(keys[each.stream], each))
+                        key = keys[each.stream]
+                        context.log_event(stream_metadata.unselected_materialization(key, each, context.run_id))
                 background.accept()
     except INTERRUPTS:
         raise cancellation(definition.connection.name, None) from None

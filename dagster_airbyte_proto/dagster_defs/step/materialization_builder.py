@@ -58,7 +58,9 @@ class MaterializationBuilder:
         else:
             event = stream_metadata.materialization(key, committed, found_checks, seconds=seconds)
             metadata |= sample
-        return event._replace(metadata={**(event.metadata or {}), **metadata})
+        # Dagster would take the code version for it, and no sync would put the assets downstream out of date.
+        version = dg.DataVersion(self._context.run.run_id)
+        return event._replace(metadata={**(event.metadata or {}), **metadata}, data_version=version)
 
     def _log_partitions(self, key: dg.AssetKey, committed: CommittedStream, sample: Mapping[str, Any]) -> None:
         """Adds metadata for each partition. The sample belongs to the last one: only its rows were just committed."""

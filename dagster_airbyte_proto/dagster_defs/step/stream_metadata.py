@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSet
 
 from dagster_airbyte_proto.dagster_defs.tables.table_metadata import table_uri
@@ -97,10 +98,11 @@ def partition_metadata(report: StreamReport, rows: int | None) -> dict[str, Any]
     return {**metadata, **({} if rows is None else {"dagster/partition_row_count": rows})}
 
 
-def unselected_materialization(key: dg.AssetKey, committed: CommittedStream) -> dg.AssetMaterialization:
+def unselected_materialization(key: dg.AssetKey, committed: CommittedStream, run_id: str) -> dg.AssetMaterialization:
     """Returns the event of a complete stream that was not selected, but shares its state with one that was."""
     metadata = StreamMetadata(**_numbers(committed.report), **_texts(committed.report))
-    return dg.AssetMaterialization(key, metadata={**metadata, **_table_place(committed)})
+    tags = {DATA_VERSION_TAG: run_id}  # as that of a selected one: each sync is a new version
+    return dg.AssetMaterialization(key, metadata={**metadata, **_table_place(committed)}, tags=tags)
 
 
 def observation(key: dg.AssetKey, report: StreamReport, partition: str | None = None) -> dg.AssetObservation:

@@ -202,7 +202,7 @@ class SyncEventStream:
         self._awaits_acceptance = True
         self._pending.extend(_by_asset(self._assets.streams, committed))
         for key, other in _by_asset(self._assets.unselected, committed):
-            self._context.log_event(stream_metadata.unselected_materialization(key, other))
+            self._context.log_event(stream_metadata.unselected_materialization(key, other, self._context.run.run_id))
 
     def _yield_pending(self) -> Iterator[SyncEvent]:
         """Yields every pending event, then accepts the load, so that its states move."""

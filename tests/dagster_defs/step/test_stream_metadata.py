@@ -4,14 +4,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import TablesOfAssets, plan_asset_streams
+from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import saved_catalog
 from dagster_airbyte_proto.dagster_defs.tables.table_metadata import SyncedTable, insights
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.tables.spark.session import QueryResult
+from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.dagster_defs.conftest import OpenRuns
-from tests.dagster_defs.support.folder_shop import Options
+from tests.dagster_defs.support.folder_shop import Options, resources
 from tests.dagster_defs.support.saved import connection, save
+from tests.dagster_defs.support.shop_runs import key_of
 from tests.sync.shop import SECRET
 from tests.sync.test_sync import two
 
@@ -129,3 +137,26 @@ def test_progress_is_reported_while_it_runs_as_engine_events(runs: OpenRuns) -> 
     numbers = {"airbyte_proto/rows", "airbyte_proto/bytes", "airbyte_proto/rows_per_second"}
     assert numbers <= set(result[0].engine_event_data.metadata)
     assert run.kinds("users").count("ASSET_MATERIALIZATION") == 1
+
+
+def test_each_sync_puts_the_assets_downstream_out_of_date(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer({"streams": {"users": {"records": 3}}})
+    catalog = shop.place.folder / "catalog.json"
+    catalog.write_text(json.dumps({"type": "CATALOG", "catalog": {"streams": [catalog_stream("users", {})]}}))
+    users = build_connector_assets(Connection.from_file(shop.place.connection_file), catalog=catalog)
+
+    @dg.asset(deps=[key_of("users")])
+    def names() -> None: ...
+
+    made = resources(shop.place.home, Options())
+    graph = dg.Definitions([users, names], resources=made).resolve_asset_graph()
+
+    def status_after(*selection: dg.AssetKey) -> StaleStatus:
+        assert dg.materialize([users, names], selection=selection, resources=made, instance=shop.instance).success
+        resolver = CachingStaleStatusResolver(shop.instance, graph, LoadingContextForTest(shop.instance))
+        return resolver.get_status(names.key)
+
+    assert status_after(key_of("users"), names.key) is StaleStatus.FRESH
+    shop.place.offer({"streams": {"users": {"records": 5}}})
+    assert status_after(key_of("users")) is StaleStatus.STALE
