@@ -82,10 +82,11 @@ def push_metadata(report: PushReport, pushed: PushedStreamReport, upstream: dg.A
         seconds=round(report.seconds, 3),
         run=report.run_id,
     )
-    return {**metadata, **_columns(pushed.fields, upstream)}
+    return {**metadata, **fields_metadata(pushed.fields, upstream)}
 
 
-def _columns(fields: Mapping[str, PushedField], upstream: dg.AssetKey | None) -> dict[str, Any]:
+def fields_metadata(fields: Mapping[str, PushedField], upstream: dg.AssetKey | None) -> dict[str, Any]:
+    """The fields that the destination gets, and the columns of `upstream` that they come from."""
     if not fields:
         return {}
     schema = dg.TableSchema([dg.TableColumn(name, field.type) for name, field in fields.items()])

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -14,7 +14,7 @@ from dagster_airbyte_proto.dagster_defs.failures import INTERRUPTS, StepCancelle
 from dagster_airbyte_proto.dagster_defs.push.delivered_tables import record_table
 from dagster_airbyte_proto.dagster_defs.push.partition_pushes import PartitionPushes
 from dagster_airbyte_proto.dagster_defs.push.push_checks import PushCheckInput, push_check_results
-from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
+from dagster_airbyte_proto.dagster_defs.push.push_metadata import fields_metadata, push_metadata
 from dagster_airbyte_proto.dagster_defs.push.translator import table_asset
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, SyncEnded
 from dagster_airbyte_proto.dagster_defs.step.table_queries import TableQueries
@@ -121,9 +121,16 @@ class PushStep:
         selected = self._context.selected_asset_check_keys
         return dg.MaterializeResult(
             asset_key=key,
-            metadata=push_metadata(report, pushed, self._upstream(key)),
+            metadata=self._event_metadata(key, report, pushed),
             check_results=push_check_results(key, inputs, checks, selected) if checks else [],
         )
+
+    def _event_metadata(self, key: dg.AssetKey, report: PushReport, pushed: PushedStreamReport) -> dict[str, Any]:
+        """The metadata of a stream's event. Of partitions it has what their events share: each has its own numbers."""
+        upstream = self._upstream(key)
+        if self._pushed.pushes.is_partitioned:
+            return fields_metadata(pushed.fields, upstream)
+        return push_metadata(report, pushed, upstream)
 
     def _log_partitions(self, key: dg.AssetKey) -> None:
         """Adds the numbers of each partition to its own event."""

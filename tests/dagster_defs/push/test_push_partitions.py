@@ -102,6 +102,18 @@ def test_rejected_rows_of_a_partition_are_sent_again(table: PushedTable, dagster
     assert record.asset_materialization.metadata["airbyte_proto/rejected"].value == 1
 
 
+def test_the_event_of_a_partition_has_its_own_numbers_alone(
+    table: PushedTable, dagster_instance: dg.DagsterInstance
+) -> None:
+    table.push["max_rejected"] = "100 %"
+    table.fill([person(1, day=_FIRST), person(2, day=_SECOND, score=float("nan")), person(3, day=_SECOND)])
+    result = _run(_job(table), dagster_instance, _FIRST, _SECOND)
+    events = {event.partition: event.metadata for event in result.asset_materializations_for_node("crm")}
+    assert [events[day]["airbyte_proto/rejected"].value for day in (_FIRST, _SECOND)] == [0, 1]
+    assert ["airbyte_proto/rejections" in events[day] for day in (_FIRST, _SECOND)] == [False, True]
+    assert all("dagster/column_lineage" in metadata for metadata in events.values())
+
+
 def test_a_run_has_to_name_its_partition(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
     result = _job(table).execute_in_process(instance=dagster_instance, raise_on_error=False)
     assert not result.success
