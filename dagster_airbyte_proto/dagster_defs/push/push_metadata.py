@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSet
 
+from dagster_airbyte_proto.dagster_defs.tables.table_metadata import plotted
 from dagster_airbyte_proto.sync.push_report import PushedField, PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncStatus
 
@@ -36,7 +37,7 @@ class PushMetadata(NamespacedMetadataSet):
     resumed: int | None = None
     rejections: dg.JsonMetadataValue | None = None
 
-    bytes: int
+    bytes: int | float
     metrics: dg.JsonMetadataValue | None = None
 
     pushed_from: str
@@ -71,7 +72,7 @@ def push_metadata(report: PushReport, pushed: PushedStreamReport, upstream: dg.A
         unknown=pushed.unknown,
         resumed=pushed.resumed or None,
         rejections=dg.JsonMetadataValue(dict(pushed.rejections)) if pushed.rejections else None,
-        bytes=pushed.bytes,
+        bytes=plotted(pushed.bytes),
         metrics=dg.JsonMetadataValue(pushed.metrics) if pushed.metrics else None,
         pushed_from=pushed.origin,
         snapshot=pushed.snapshot,

@@ -8,7 +8,7 @@ import dagster as dg
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSet
 
-from dagster_airbyte_proto.dagster_defs.tables.table_metadata import table_uri
+from dagster_airbyte_proto.dagster_defs.tables.table_metadata import plotted, table_uri
 from dagster_airbyte_proto.schema.stream_profile import change_text
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.report import StreamReport
@@ -43,7 +43,7 @@ class StreamMetadata(NamespacedMetadataSet):
     ignored_fields: dg.JsonMetadataValue | None = None
     deleted: int
 
-    bytes: int
+    bytes: int | float
     metrics: dg.JsonMetadataValue | None = None
     seconds: float | None = None
     connector: str | None = None
@@ -138,7 +138,7 @@ def _numbers(report: StreamReport) -> dict[str, Any]:
         "unknown": report.unknown or None,
         "changed": report.changed,
         "deleted": report.deleted,
-        "bytes": report.bytes,
+        "bytes": plotted(report.bytes),
         "generation": report.generation,
         "loads": len(report.load_ids),
         "version_before": report.version_before,

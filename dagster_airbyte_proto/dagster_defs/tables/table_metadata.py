@@ -124,11 +124,14 @@ def _bound(column: Column, value: Any) -> Any:
         except ValueError:  # After the year 9999: Python has no such time.
             return value
         return dg.MetadataValue.timestamp(time if time.tzinfo else time.replace(tzinfo=UTC))
-    if isinstance(value, int) and abs(value) <= _LARGEST_PLOTTED:
-        return value
-    number = float(value)
+    number = plotted(value) if isinstance(value, int) else float(value)
     # Dagster's web server cannot send a number that is none, and shows the asset with an error then.
     return number if isfinite(number) else str(value)
+
+
+def plotted(value: int) -> int | float:
+    """Returns the number in the form in which Dagster plots it."""
+    return value if abs(value) <= _LARGEST_PLOTTED else float(value)
 
 
 def _markdown(lines: Sequence[Sequence[Any]]) -> str:

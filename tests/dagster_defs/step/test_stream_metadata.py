@@ -12,8 +12,10 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import TablesOfAssets, plan_asset_streams
 from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import saved_catalog
+from dagster_airbyte_proto.dagster_defs.step.stream_metadata import partition_metadata
 from dagster_airbyte_proto.dagster_defs.tables.table_metadata import SyncedTable, insights
 from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
 from dagster_airbyte_proto.tables.spark.session import QueryResult
 from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.dagster_defs.conftest import OpenRuns
@@ -160,3 +162,11 @@ def test_each_sync_puts_the_assets_downstream_out_of_date(runs: OpenRuns) -> Non
     assert status_after(key_of("users"), names.key) is StaleStatus.FRESH
     shop.place.offer({"streams": {"users": {"records": 5}}})
     assert status_after(key_of("users")) is StaleStatus.STALE
+
+
+def test_bytes_that_dagster_would_plot_as_no_integer_are_a_fraction() -> None:
+    def shown(size: int) -> Any:
+        report = StreamReport(status=SyncStatus.COMPLETE, table="lake.shop.users", bytes=size)
+        return partition_metadata(report, None)["airbyte_proto/bytes"]
+
+    assert [repr(shown(size)) for size in (2**31 - 1, 2**31)] == ["2147483647", "2147483648.0"]
