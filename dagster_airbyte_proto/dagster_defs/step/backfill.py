@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
@@ -56,11 +57,14 @@ class Backfill:
         self.is_partitioned = bool(slices)
         self._slices: Sequence[Slice | None] = slices or (None,)
         self._done: dict[str, dict[str, SliceReport]] = {_key(each): {} for each in self._slices}
+        # A load is read once: it may have a thousand streams.
+        logged_rows = cache(partial(_logged_rows, store))
         for attempt in map(_EARLIER_REPORT.decode, store.reports(connection, run_id)):
             done = self._done.get(attempt.partition, {})
             for name, report in attempt.streams.items():
                 if report.status is SyncStatus.COMPLETE:
-                    done[name] = SliceReport(report, _logged_rows(store, name, report))
+                    rows = logged_rows(report.load_ids[-1]).get(name) if report.load_ids else None
+                    done[name] = SliceReport(report, rows)
 
     @property
     def completed_streams(self) -> frozenset[str]:
@@ -131,10 +135,10 @@ def _rows(part: StagedRows | None) -> int | None:
     return None if part is None else part.rows - part.duplicates
 
 
-def _logged_rows(store: StateStore, name: str, report: StreamReport) -> int | None:
-    logged = store.load(report.load_ids[-1]) if report.load_ids else None
-    parts = logged.load.parts if logged else ()
-    return next((_rows(part) for part in parts if str(part.stream) == name), None)
+def _logged_rows(store: StateStore, load_id: str) -> Mapping[str, int | None]:
+    """The rows that a load has of each of its streams."""
+    logged = store.load(load_id)
+    return {str(part.stream): _rows(part) for part in logged.load.parts} if logged else {}
 
 
 def _has_failed(report: SyncReport, name: str) -> bool:

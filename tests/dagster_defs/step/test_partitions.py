@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import dagster as dg
 import pytest
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.checkpoints.store import LoggedLoad
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice, slice_of
+from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 from tests.dagster_defs.support.partition_runs import KEYS, Backfills, assets, ids, offer, positions, prepared, run
 from tests.dagster_defs.support.shop_runs import Run, key_of
@@ -192,6 +196,22 @@ def test_a_retry_of_a_range_goes_on_at_the_partition_that_failed(place: Shop, in
     assert {key: each["dagster/partition_row_count"] for key, each in result(instance).items()} == dict.fromkeys(
         KEYS[:3], 4
     )
+
+
+def test_a_retry_reads_a_load_once_for_all_of_its_streams(place: Shop, instance: dg.DagsterInstance) -> None:
+    loaded: list[str] = []
+
+    class ObservedStore(SqlStore):
+        def load(self, load_id: str) -> LoggedLoad | None:
+            loaded.append(load_id)
+            return super().load(load_id)
+
+    offer(place, "p00", two(4, 3))
+    done = run(place.folder, instance, "p00")
+    with closing(ObservedStore(f"sqlite:///{place.home / 'state.db'}")) as store:
+        backfill = Backfill([Slice("p00")], store, "shop", done.run_id)
+    streams = {name: backfill.reports_by_partition(StreamId.of(name))["p00"].rows for name in ("users", "orders")}
+    assert (streams, len(loaded)) == ({"users": 4, "orders": 3}, 1)
 
 
 def test_days_are_run_from_the_oldest_on_with_their_windows(place: Shop, instance: dg.DagsterInstance) -> None:
