@@ -98,7 +98,8 @@ def _merged(reports: Mapping[str, PushReport], unsent: Sequence[str], missed: st
         name: tuple(dict.fromkeys(text for report in reports.values() for text in getattr(report, name)))
         for name in ("warnings", "notes")
     }
-    return msgspec.structs.replace(last, streams=combined, partition="", seconds=seconds, **texts)
+    partition = last.partition if len(reports) == 1 else ""
+    return msgspec.structs.replace(last, streams=combined, partition=partition, seconds=seconds, **texts)
 
 
 def _combined(reports: Sequence[PushedStreamReport]) -> PushedStreamReport:

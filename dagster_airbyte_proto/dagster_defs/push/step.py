@@ -107,7 +107,8 @@ class PushStep:
             else:
                 # Not a materialization: with one, Dagster's re-execution from failure would skip the stream.
                 metadata = push_metadata(report, pushed, self._upstream(key))
-                self._context.log_event(dg.AssetObservation(key, description=pushed.error, metadata=metadata))
+                partition = report.partition or None
+                self._context.log_event(dg.AssetObservation(key, pushed.error, metadata=metadata, partition=partition))
                 streams.popleft()
 
     def _materialization(

@@ -114,6 +114,13 @@ def test_the_event_of_a_partition_has_its_own_numbers_alone(
     assert all("dagster/column_lineage" in metadata for metadata in events.values())
 
 
+def test_the_failure_of_a_partition_is_shown_with_it(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
+    table.fill([person(1, day=_FIRST, score=float("nan"))])
+    assert not _run(_job(table), dagster_instance, _FIRST, _FIRST).success
+    [record] = dagster_instance.fetch_observations(_CONTACTS, limit=5).records
+    assert record.partition_key == _FIRST
+
+
 def test_a_run_has_to_name_its_partition(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
     result = _job(table).execute_in_process(instance=dagster_instance, raise_on_error=False)
     assert not result.success
