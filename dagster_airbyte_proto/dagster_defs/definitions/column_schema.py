@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.launch import LocalLaunch
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, TypeChoices, WriteMode
 from dagster_airbyte_proto.schema.columns import Columns, ValueType, column_type
@@ -75,10 +76,8 @@ def column_lineage(columns: Columns, upstream: dg.AssetKey) -> dg.TableColumnLin
 def code_version(connection: Connection, planned: PlannedStream) -> str:
     """A hash that changes with everything that changes the table: the connector's version, the schema, modes, keys and
     name."""
-    launch = connection.connector.launch
-    program = launch.model_dump(include={"kind", "command", "package", "executable", "version", "image"})
     parts = (
-        (connection.connector.protocol, program),
+        (connection.connector.protocol, _program(connection)),
         planned.stream.json_schema,
         (planned.read, planned.write, planned.primary_key, planned.cursor, planned.table),
         *([planned.shaping] if planned.shaping else []),
@@ -87,6 +86,17 @@ def code_version(connection: Connection, planned: PlannedStream) -> str:
         *([described_transforms(planned.transforms)] if planned.transforms else []),
     )
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
+
+
+def _program(connection: Connection) -> Mapping[str, Any]:
+    """The connector's program and its version. One beside the connection file stays the same in another folder: that of
+    the next release, say."""
+    launch = connection.connector.launch
+    found = launch.model_dump(include={"kind", "command", "package", "executable", "version", "image"})
+    if isinstance(launch, LocalLaunch) and connection.origin:
+        program, *arguments = launch.command
+        found["command"] = [program.removeprefix(f"{connection.origin.parent.absolute()}/"), *arguments]
+    return found
 
 
 def _table_column(column: DescribedColumn, planned: dg.TableColumn | None) -> dg.TableColumn:

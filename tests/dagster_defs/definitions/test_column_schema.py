@@ -1,5 +1,6 @@
 """Columns as Dagster shows them, and the version of the code that makes a table."""
 
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -28,7 +29,7 @@ from dagster_airbyte_proto.model import (
 from dagster_airbyte_proto.schema.columns import column_type
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.transforms.landed_columns import landed_columns
-from tests.dagster_defs.support.saved import connection
+from tests.dagster_defs.support.saved import connection, connection_file
 
 _PROPERTIES = {
     "id": {"type": "integer", "description": "Their number."},
@@ -202,3 +203,13 @@ def test_the_code_version_stays_with_what_changes_nothing() -> None:
     expected = code_version(connection(connector=_PACKAGE, config={"count": 1}), _planned())
     assert code_version(connection(connector=_PACKAGE, config={"count": 2}), backwards) == expected
     assert code_version(connection(connector=elsewhere), numbered) == expected
+
+
+def test_the_code_version_stays_with_a_program_that_lies_in_another_folder(tmp_path: Path) -> None:
+    def version(release: str, *arguments: str) -> str:
+        folder = tmp_path / release
+        folder.mkdir(exist_ok=True)
+        launch = {"kind": "local", "command": ["../connectors/source-csv", *arguments]}
+        return code_version(connection_file(folder, connector={"protocol": "airbyte", "launch": launch}), _planned())
+
+    assert version("release-1") == version("release-2") != version("release-2", "--fast")
