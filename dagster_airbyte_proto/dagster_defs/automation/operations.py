@@ -28,6 +28,7 @@ from dagster_airbyte_proto.dagster_defs.automation.state_changes import (
     rollback_op,
 )
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_for
+from dagster_airbyte_proto.dagster_defs.definitions.connection_step import default_pool
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine, table_io_manager
 from dagster_airbyte_proto.dagster_defs.failures import (
@@ -114,8 +115,14 @@ def build_connection_jobs(
     """
     keys, name = _Keys(connector_key, io_manager_key), connection.name
     definition = definition_for(connection, assets)
+    # For jobs that take as long as a sync: runs of both wait in the queue. They give up waiting for a lease.
+    pool = (assets.op.pool if assets is not None else None) or default_pool(connection)
     return [
-        *(_sync_jobs(definition, keys) if connection.push is None else _push_jobs(definition, assets, keys)),
+        *(
+            _sync_jobs(definition, keys, pool)
+            if connection.push is None
+            else _push_jobs(PushedConnection(definition, assets, pool, *keys))
+        ),
         _job(
             f"rollback_{name}",
             "Rolls states and tables back to an earlier version.",
@@ -134,7 +141,7 @@ def build_connection_jobs(
     ]
 
 
-def _sync_jobs(definition: ConnectionDefinition, keys: _Keys) -> Iterator[dg.JobDefinition]:
+def _sync_jobs(definition: ConnectionDefinition, keys: _Keys, pool: str) -> Iterator[dg.JobDefinition]:
     name = definition.connection.name
     yield _job(
         f"reset_{name}",
@@ -145,7 +152,7 @@ def _sync_jobs(definition: ConnectionDefinition, keys: _Keys) -> Iterator[dg.Job
     yield _job(
         f"refresh_{name}",
         "Reads streams again from the start, as a new generation.",
-        _refresh(definition, keys),
+        _refresh(definition, keys, pool),
         RefreshConfig(),
     )
     if definition.connection.to is None:
@@ -159,25 +166,23 @@ def _sync_jobs(definition: ConnectionDefinition, keys: _Keys) -> Iterator[dg.Job
         yield _job(
             f"retry_rejected_{name}",
             "Sends the records again that the destination rejected, then syncs.",
-            _resend(definition, keys),
+            _resend(definition, keys, pool),
             ResendConfig(),
         )
 
 
-def _push_jobs(
-    definition: ConnectionDefinition, assets: dg.AssetsDefinition | None, keys: _Keys
-) -> Iterator[dg.JobDefinition]:
-    name = definition.connection.name
+def _push_jobs(pushed: PushedConnection) -> Iterator[dg.JobDefinition]:
+    name = pushed.definition.connection.name
     yield _job(
         f"retry_rejected_{name}",
         "Sends the rejected rows again, with what else is new.",
-        retry_rejected_op(PushedConnection(definition, assets, keys.connector, keys.io_manager)),
+        retry_rejected_op(pushed),
         RetryRejectedConfig(),
     )
     yield _job(
         f"reset_push_{name}",
         "Forgets what was delivered: the next push sends all rows of these streams again.",
-        reset_op(name, keys.connector),
+        reset_op(name, pushed.connector_key),
         ResetConfig(),
     )
 
@@ -188,8 +193,8 @@ def _job(name: str, description: str, op: dg.OpDefinition, form: dg.Config) -> d
     return graph.to_job(config={"ops": {op.name: {"config": form.model_dump()}}})
 
 
-def _refresh(definition: ConnectionDefinition, keys: _Keys) -> dg.OpDefinition:
-    @dg.op(name=f"{definition.connection.name}_refresh", required_resource_keys=set(keys))
+def _refresh(definition: ConnectionDefinition, keys: _Keys, pool: str) -> dg.OpDefinition:
+    @dg.op(name=f"{definition.connection.name}_refresh", pool=pool, required_resource_keys=set(keys))
     def refresh(context: dg.OpExecutionContext, config: RefreshConfig) -> None:
         request = SyncRequest(config.streams or None, refresh=True, catalog=definition.catalog, merges=config.merge)
         _sync(context, definition, keys, request)
@@ -197,8 +202,8 @@ def _refresh(definition: ConnectionDefinition, keys: _Keys) -> dg.OpDefinition:
     return refresh
 
 
-def _resend(definition: ConnectionDefinition, keys: _Keys) -> dg.OpDefinition:
-    @dg.op(name=f"{definition.connection.name}_retry_rejected", required_resource_keys=set(keys))
+def _resend(definition: ConnectionDefinition, keys: _Keys, pool: str) -> dg.OpDefinition:
+    @dg.op(name=f"{definition.connection.name}_retry_rejected", pool=pool, required_resource_keys=set(keys))
     def retry_rejected(context: dg.OpExecutionContext, config: ResendConfig) -> None:
         request = SyncRequest(
             config.streams or None, catalog=definition.catalog, retries_unknown=config.unknown, retries_rejected=True

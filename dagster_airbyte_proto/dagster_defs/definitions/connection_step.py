@@ -28,6 +28,11 @@ def step_name(connection: Connection) -> str:
     return connection.name if is_valid_name(connection.name) else f"{connection.name}_connection"
 
 
+def default_pool(connection: Connection) -> str:
+    """The pool in which runs of a connection wait for each other, if the instance limits it."""
+    return f"connector_{connection.name}"
+
+
 def connection_step(
     connection: Connection,
     options: StepOptions,
@@ -46,7 +51,7 @@ def connection_step(
         can_subset=True,
         partitions_def=options.partitions_def,
         backfill_policy=options.backfill_policy or _default_backfill_policy(options.partitions_def),
-        pool=options.pool or f"connector_{connection.name}",
+        pool=options.pool or default_pool(connection),
         op_tags=options.op_tags,
         retry_policy=options.retry_policy,
         required_resource_keys=set(options.required_resource_keys or ()),

@@ -53,10 +53,11 @@ class RetryRejectedConfig(dg.Config):
 
 
 class PushedConnection(NamedTuple):
-    """The connection of the job, and the keys of its resources. `assets`, if any, get the events of the push."""
+    """The connection of the job, its pool, and the keys of its resources. `assets`, if any, get the push's events."""
 
     definition: ConnectionDefinition
     assets: dg.AssetsDefinition | None
+    pool: str
     connector_key: str
     io_manager_key: str
 
@@ -67,6 +68,7 @@ def retry_rejected_op(pushed: PushedConnection) -> dg.OpDefinition:
 
     @dg.op(
         name=f"{connection.name}_retry_rejected",
+        pool=pushed.pool,
         required_resource_keys={pushed.connector_key, pushed.io_manager_key},
     )
     def retry_rejected(context: dg.OpExecutionContext, config: RetryRejectedConfig) -> None:
