@@ -27,6 +27,7 @@ from dagster_airbyte_proto.dagster_defs.automation.drift import (
     check_result_fields,
     detect_drift,
 )
+from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import named_asset
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
@@ -121,8 +122,8 @@ def files_changed(pattern: str | Path, *, quiet_seconds: float = 0.0) -> ProbeFu
 
 
 def asset_materialized(key: dg.AssetKey | str | Sequence[str]) -> ProbeFunction:
-    """A probe for the next materialization of another asset, in any partition."""
-    upstream = dg.AssetKey.from_coercible(key)
+    """A probe for the next materialization of another asset, in any partition. A text is a key such as `shop/users`."""
+    upstream = dg.AssetKey.from_coercible(named_asset(key))
 
     def probe(context: dg.SensorEvaluationContext, _cursor: str | None) -> Probe | None:
         records = context.instance.fetch_materializations(upstream, limit=1).records

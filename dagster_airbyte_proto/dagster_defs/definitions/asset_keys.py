@@ -95,6 +95,12 @@ def _invalid_key(connection: Connection, key: dg.AssetKey, stream: StreamId, fou
     )
 
 
+def named_asset(key: Any) -> Any:
+    """Returns the key that a text means, written as Dagster's web server shows it (`shop/users`). Dagster itself has a
+    text be a key of one part. What is no text stays as it is."""
+    return dg.AssetKey.from_user_string(key) if isinstance(key, str) else key
+
+
 def check_lists(doing: str, option: str, given: Mapping[str, Sequence[Any]]) -> None:
     """Raises ConfigError for a text in the place of a list: each of its letters would be a name."""
     if texts := [name for name, each in given.items() if isinstance(each, str)]:

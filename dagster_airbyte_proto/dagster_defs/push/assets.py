@@ -10,6 +10,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import (
     check_keys,
     check_lists,
     key_paths,
+    named_asset,
     translated_spec,
 )
 from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
@@ -132,7 +133,7 @@ def _specs(connection: Connection, translator: PushTranslator, deps: UpstreamAss
     for stream, key_path, (name, options) in zip(streams, key_paths(streams), connection.push.items(), strict=True):
         data = PushTranslatorData(connection, stream, options, key_path)
         spec = translated_spec(translator.get_asset_spec, data, stream)
-        specs.append(spec.replace_attributes(deps=list(deps[name])) if name in deps else spec)
+        specs.append(spec.replace_attributes(deps=[*map(named_asset, deps[name])]) if name in deps else spec)
     keys = [spec.key for spec in specs]
     check_keys(connection, keys, streams)
     read = [None if name in deps else options.table for name, options in connection.push.items()]

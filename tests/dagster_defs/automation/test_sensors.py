@@ -116,7 +116,7 @@ def test_a_file_counts_once_it_is_left_alone(dagster_instance: dg.DagsterInstanc
 
 
 def test_the_materialization_of_another_asset_starts_a_sync(dagster_instance: dg.DagsterInstance) -> None:
-    sensor = sensor_of(asset_materialized(["lake", "rates"]))
+    sensor = sensor_of(asset_materialized("lake/rates"))
     assert tick(sensor, dagster_instance).run_requests == []
     dagster_instance.report_runless_asset_event(dg.AssetMaterialization(["lake", "rates"]))
     first = tick(sensor, dagster_instance)

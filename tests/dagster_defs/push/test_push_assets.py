@@ -56,8 +56,9 @@ def test_a_pushed_stream_is_an_asset_downstream_of_its_table(table: PushedTable)
     assert assets.asset_deps[key] == {dg.AssetKey(["shop", "people"])}
     [spec] = assets.specs
     assert (spec.kinds, spec.group_name) == ({"airbyte"}, "crm")
-    other = build_push_assets(Connection.from_file(table.connection_file()), deps={"contacts": ["people"]})
-    assert other.asset_deps[key] == {dg.AssetKey(["people"])}
+    deps = {"contacts": ["people", "shop/orders"]}
+    other = build_push_assets(Connection.from_file(table.connection_file()), deps=deps)
+    assert other.asset_deps[key] == {dg.AssetKey(["people"]), dg.AssetKey(["shop", "orders"])}
 
 
 @pytest.mark.parametrize(
