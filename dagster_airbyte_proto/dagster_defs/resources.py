@@ -54,6 +54,13 @@ _STOP_GRACE_SECONDS = 3.0
 _TEARDOWN_SECONDS = 10.0
 
 
+# Else the run is green, for a stream without an event fails no step.
+_UNTAKEN = (
+    "A step has called `sync` or `push` and taken none of its events, so nothing was synced or pushed. Write"
+    " `yield from connector.sync(context)`."
+)
+
+
 class SqlStateStore(dg.ConfigurableResource[sql_store.SqlStore]):
     """The database that holds state: `sqlite:///path/state.db` or `postgresql://user:password@host/database`."""
 
@@ -88,6 +95,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     shared_state: str = SharedStatePolicy.REFUSE.value
     run_on: str = "driver"
     _running_syncs: list[BackgroundSync[Any]] = PrivateAttr(default_factory=list)
+    _untaken: int = PrivateAttr(default=0)
 
     def sync(self, context: dg.AssetExecutionContext, connection: Connection | None = None) -> SyncEvents:
         """Returns the events of one sync of the selected streams, for the step to yield. Taking the first event starts
@@ -95,10 +103,17 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
 
         `connection` replaces the one that the assets were made from, for a config that is only known at run time.
         """
+        self._untaken += 1
         return SyncEvents(partial(self._events, context, connection))
 
     def push(self, context: dg.AssetExecutionContext, connection: Connection | None = None) -> PushEvents:
-        """Pushes the selected streams, and yields a materialization for each, for the step to yield."""
+        """Returns the events of one push of the selected streams, for the step to yield. Taking the first event starts
+        the push."""
+        self._untaken += 1
+        return self._pushed(context, connection)
+
+    def _pushed(self, context: dg.AssetExecutionContext, connection: Connection | None) -> PushEvents:
+        self._untaken -= 1
         with ending_by_interrupts(cancelled_push(_name(context, connection))):
             yield from self._push_events(context, connection)
             fail_if_blocked_before(context)
@@ -149,14 +164,17 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
         pushed_rows = PushProgress(context, self, connection.name, names)
         yield from PushStep(context, pushed, background, partial(pushed_rows.report, self.progress_seconds)).events()
 
-    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
-        """Ends syncs that still run because their iterator was dropped."""
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Ends syncs that still run because their iterator was dropped, and tells of those that nobody has begun."""
+        if self._untaken > 0 and context.log is not None:
+            context.log.warning(_UNTAKEN)
         for background in self._running_syncs:
             background.stop(_TEARDOWN_SECONDS)
 
     def _events(
         self, context: dg.AssetExecutionContext, connection: Connection | None, requested: RequestedMetadata
     ) -> Iterator[SyncEvent]:
+        self._untaken -= 1
         with ending_by_interrupts(cancellation(_name(context, connection), None)), ExitStack() as opened:
             with failing_the_step():
                 store = opened.enter_context(opened_store(self))

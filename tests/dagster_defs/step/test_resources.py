@@ -8,6 +8,8 @@ import dagster as dg
 import pytest
 from pydantic import BaseModel
 
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets, connector_assets
 from dagster_airbyte_proto.dagster_defs.definitions.checks import StreamChecks
 from dagster_airbyte_proto.dagster_defs.engines import engine_settings
 from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
@@ -145,3 +147,23 @@ def test_assets_that_are_no_connections_are_refused(runs: OpenRuns) -> None:
     made = resources(shop.place.home, Options())
     result = dg.materialize([lonely], resources=made, instance=shop.instance, raise_on_error=False)
     assert any("@connector_assets" in words for words in Run(shop.instance, result.run_id).descriptions)
+
+
+def test_a_step_that_yields_no_events_of_its_sync_is_told_so(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.modes = {"users": {}}
+    shop.place.offer(two(5, 5))
+
+    @connector_assets(connection=Connection.from_file(shop.place.connection_file), home=shop.place.home)
+    def shop_assets(context: dg.AssetExecutionContext, connector: ConnectorResource) -> None:
+        connector.sync(context)
+
+    def warnings(assets: dg.AssetsDefinition) -> list[str]:
+        made = resources(shop.place.home, Options())
+        result = dg.materialize([assets], resources=made, instance=shop.instance)
+        return [text for text in Run(shop.instance, result.run_id).messages if "yield from" in text]
+
+    assert len(warnings(shop_assets)) == 1
+    expect(shop.place, 0, 0)
+    synced = build_connector_assets(Connection.from_file(shop.place.connection_file), home=shop.place.home)
+    assert warnings(synced) == []
