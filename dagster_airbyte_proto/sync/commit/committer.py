@@ -149,9 +149,9 @@ class Committer:
         reach("load.promoted")
         return outcome
 
-    def resolve(self, load: Load, resolution: Resolution) -> LoadOutcome:
+    def resolve(self, load: Load, resolution: Resolution, held_back: Collection[StreamId] = ()) -> LoadOutcome:
         """Ends a load by the word of a person, for those of its tables that cannot be read or refuse. The others tell
-        themselves.
+        themselves, and get the rows that they lack, but for the streams that are `held_back`: those are lost too then.
 
         Raises ConfigError where no person is needed, and where the word would double rows.
         """
@@ -160,15 +160,15 @@ class Committer:
         def commit_if_readable(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | None:
             try:
                 landed = _find(tables, load, part)
-            except LandedUnseen as error:
-                if not resolution.as_landed:
+            except CommitUnknown as error:
+                if isinstance(error, LandedUnseen) and not resolution.as_landed:
                     remedy = "Resolve it as landed, or let a sync show its rows."
                     raise ConfigError(
                         f"resolving load {load.load_id} as lost", f"it has landed: {error.found}", remedy=remedy
                     ) from error
                 silent.add(part.stream)
                 return None
-            except CommitUnknown:
+            if landed is None and part.stream in held_back:
                 silent.add(part.stream)
                 return None
             try:
@@ -275,7 +275,7 @@ class Committer:
         more_committed, more_refused = self._commit_parts(load, behind, commit)
         committed, refused = (*committed, *more_committed), {**refused, **more_refused}
         reach("load.committed")
-        sharing = _sharing_state(load)
+        sharing = sharing_state(load)
         if not sharing.isdisjoint(refused) and not sharing.isdisjoint(each.stream for each in committed):
             raise _partly_landed_error(load, {stream: refused[stream] for stream in refused if stream in sharing})
         return LoadOutcome(load, committed, _states_without(load, refused), refused)
@@ -338,7 +338,7 @@ def _without_lost(outcome: LoadOutcome, lost: Collection[StreamId]) -> LoadOutco
 
     Raises ConfigError where a state covers them and streams that have landed.
     """
-    sharing = _sharing_state(outcome.load)
+    sharing = sharing_state(outcome.load)
     landed = ", ".join(str(committed.stream) for committed in outcome.committed if committed.stream in sharing)
     if landed and not sharing.isdisjoint(lost):
         raise ConfigError(
@@ -350,7 +350,7 @@ def _without_lost(outcome: LoadOutcome, lost: Collection[StreamId]) -> LoadOutco
     return outcome._replace(moved=_states_without(outcome.load, {*outcome.refused, *lost}))
 
 
-def _sharing_state(load: Load) -> set[StreamId]:
+def sharing_state(load: Load) -> set[StreamId]:
     """The streams of the load whose rows its shared state covers; none if it has no such state."""
     if all(state.scope is StateScope.STREAM for state in load.states):
         return set()
@@ -360,7 +360,7 @@ def _sharing_state(load: Load) -> set[StreamId]:
 def _states_without(load: Load, missing: Collection[StreamId]) -> tuple[State, ...]:
     """The states of the load that move although the rows of the `missing` streams have not landed."""
     stopped: set[StreamId | None] = {*missing}
-    if not _sharing_state(load).isdisjoint(missing):
+    if not sharing_state(load).isdisjoint(missing):
         stopped.add(None)  # a shared state is that of no stream
     return tuple(state for state in load.states if state.stream not in stopped)
 
@@ -385,7 +385,7 @@ def _partly_landed_error(load: Load, refused: Mapping[StreamId, TableError]) -> 
     stream, first = next(iter(refused.items()))
     return TableError(
         f"committing load {load.load_id} of connection {load.connection}",
-        f"its streams share one state, and {len(refused)} of their {len(_sharing_state(load))} tables refused: {first}",
+        f"its streams share one state, and {len(refused)} of their {len(sharing_state(load))} tables refused: {first}",
         remedy="No state has moved. Repair the table and sync again, or run `airbyte-proto recover`: it ends the load."
         f" If nobody can repair it, run `airbyte-proto loads resolve {load.load_id} --as landed`, and read all its"
         f" streams again with `airbyte-proto sync {load.connection} --refresh`.",

@@ -1,11 +1,14 @@
 """Ends a load whose outcome is unknown, as you say."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.checkpoints.load_ending import Resolution
 from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, StateStore
-from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.loads.load import Load
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.sync.commit.committer import Committer, sharing_state
 from dagster_airbyte_proto.sync.lease import NO_WAIT, LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.relay.kept_rejections import RejectionKeeping
 from dagster_airbyte_proto.sync.run_log import new_run_id
@@ -29,10 +32,23 @@ def resolve_load(engine: "Engine", load_id: str, resolution: Resolution, waiting
         load = _announced(engine.store, load_id).load
         if resolution.as_landed and any(part.is_relayed for part in load.parts):
             RejectionKeeping(engine.store, renewal.lease, waiting.notify).keep_all(load)
-        committer.resolve(load, resolution)
+        committer.resolve(load, resolution, () if resolution.as_landed else _lost_together(engine, load))
     entry = engine.store.load(load_id)
     assert entry is not None, "the store forgets no load"
     return entry
+
+
+def _lost_together(engine: "Engine", load: Load) -> Collection[StreamId]:
+    """The streams that share a state, if nobody can read the table of one of them: its lost rows come again, and those
+    of the others with them. Whoever gave the others the rows that they lack would make the word wrong."""
+    sharing = sharing_state(load)
+    try:
+        for part in load.parts:
+            if part.stream in sharing:
+                engine.tables.find_load(load.load_id, part)
+    except ProtoError:
+        return sharing
+    return ()
 
 
 def _announced(store: StateStore, load_id: str) -> LoggedLoad:

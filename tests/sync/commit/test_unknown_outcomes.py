@@ -157,6 +157,19 @@ def test_a_state_that_covers_landed_rows_is_not_resolved_as_lost(shop: OpenShop)
     assert len(place.store.announced_loads("shop")) == 1
 
 
+def test_a_load_that_landed_nowhere_is_lost_as_a_whole_under_a_shared_state(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.offer({**two(10, 10), "state": "global"})
+    sync(place, store={("announce", 1): CallFault.AFTER})
+    drop_table(place, "users")
+    with pytest.raises(CommitUnknown, match="there is no such table"):
+        place.sync()
+    assert resolve(place, as_landed=False) is LoadStatus.DROPPED
+    assert (place.column("orders"), place.positions()) == ([], {})
+    assert place.sync().status is SyncStatus.COMPLETE
+    assert (place.column("users"), place.column("orders")) == (list(range(10)), list(range(10)))
+
+
 def test_nobody_resolves_what_the_tables_tell(shop: OpenShop) -> None:
     place = left_announced(shop(max_bytes=1 << 30))
     with pytest.raises(ConfigError, match="can be read") as refused:
