@@ -2,11 +2,13 @@
 bytes and JSON.
 
 - A secret is searched as it is, and in the forms of JSON, a URL and Python's repr. A secret of several lines (a private
-  key) is also searched line by line.
+  key) is also searched line by line, and one that is a URL also by its password and by its words that look random: an
+  HTTP client names host and path apart.
 - A very short secret (a password "a1") is a part of many other words, so it is masked only where it is a whole JSON
   value.
 - A masked number becomes the text "***", so that JSON stays JSON.
 - A text of a connector that may be kept, reported or shown is no `str` until `Mask.text` has made it one.
+- A text that is not masked yet is cut by `cut_text` alone: a secret that is cut in two is not found.
 """
 
 import json
@@ -15,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import SplitResult, parse_qsl, quote, quote_plus, unquote, urlsplit
 
 from dagster_airbyte_proto.json_references import referenced_schema
 
@@ -23,8 +25,11 @@ MASKED = "***"
 
 _SHORT = 4
 _SHORTEST_LINE = 8
+_SHORTEST_RANDOM = 16
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_SECRET_WORD = re.compile(r"key|secret|password|token|credential", re.IGNORECASE)
+_SECRET_WORD = re.compile(r"key|secret|passw|passphrase|token|credential", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_LAST_WORD = re.compile(r"""[\s"'][^\s"']*\Z""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,20 @@ class Mask:
         return self._text.sub(lambda match: _replacement(match.lastgroup), text)
 
 
+def cut_text(text: str, max_characters: int) -> str:
+    """Returns the beginning of a text, which need not be masked yet: it ends before the word that would be cut."""
+    if len(text) <= max_characters:
+        return text
+    head = text[:max_characters]
+    last = _LAST_WORD.search(head)
+    return f"{head[: last.start()] if last else ''} (cut)"
+
+
+def without_logins(text: str) -> str:
+    """Returns the text without the users and passwords in its URLs."""
+    return _LOGIN.sub(MASKED, text)
+
+
 def secret_values(config: Any, spec_schema: Any) -> frozenset[str]:
     """Returns every value that the connector's spec marks `airbyte_secret`, as text. Numbers have their JSON form.
 
@@ -114,7 +133,9 @@ def config_secrets(config: Any, spec_schema: Any) -> frozenset[str]:
 
 
 def named_secrets(config: Any) -> frozenset[str]:
-    """Returns every text in a config whose key suggests a secret."""
+    """Returns every text in a config whose key suggests a secret, and the passwords in its URLs."""
+    if isinstance(config, str):
+        return frozenset(_passwords(config))
     if isinstance(config, list | tuple):
         return frozenset().union(*map(named_secrets, config))
     if not isinstance(config, Mapping):
@@ -148,9 +169,36 @@ def _alternatives(words: Iterable[str]) -> str:
 def _all_forms(secret: str) -> Iterator[str]:
     yield from _forms(secret)
     lines = [line.strip() for line in secret.splitlines()]
-    for line in lines if len(lines) > 1 else []:
-        if len(line) >= _SHORTEST_LINE and not line.startswith("-----"):
-            yield from _forms(line)
+    parts = [line for line in lines if len(lines) > 1 and not line.startswith("-----")]
+    for part in (*parts, *_secrets_in_url(secret)):
+        if len(part) >= _SHORTEST_LINE:
+            yield from _forms(part)
+
+
+def _secrets_in_url(text: str) -> Iterator[str]:
+    """Yields the secret parts of a URL that is a secret as a whole: its password, and in its path and query each word
+    that looks random. In the query the name of a word may suggest a secret too."""
+    yield from _passwords(text)
+    if (url := _as_url(text)) is None:
+        return
+    query = parse_qsl(url.query)
+    yield from (word for name, word in query if _SECRET_WORD.search(name))
+    words = (url.username or "", *map(unquote, url.path.split("/")), *(word for _, word in query))
+    yield from (word for word in words if len(word) >= _SHORTEST_RANDOM and re.search("[0-9]", word))
+
+
+def _passwords(text: str) -> Iterator[str]:
+    """Yields the password in a URL, as it is written and as it is meant."""
+    url = _as_url(text)
+    if url is not None and url.password:
+        yield from {url.password, unquote(url.password)}
+
+
+def _as_url(text: str) -> SplitResult | None:
+    try:
+        return urlsplit(text) if "://" in text and len(text.split()) == 1 else None
+    except ValueError:  # A bracket that does not end, or letters that no host has.
+        return None
 
 
 def _forms(secret: str) -> Iterator[str]:

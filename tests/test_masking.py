@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dagster_airbyte_proto
-from dagster_airbyte_proto.masking import MASKED, Mask, UnmaskedText, config_secrets, secret_values
+from dagster_airbyte_proto.masking import (
+    MASKED,
+    Mask,
+    UnmaskedText,
+    config_secrets,
+    cut_text,
+    named_secrets,
+    secret_values,
+    without_logins,
+)
+from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.events import ErrorEvent, PlainLine
 
 
 def test_a_secret_is_masked_in_text_bytes_and_json() -> None:
@@ -61,6 +72,53 @@ def test_a_private_key_is_masked_line_by_line() -> None:
     key = "-----BEGIN KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEF\n-----END KEY-----\n"
     assert Mask([key]).text("key line: kqhkiG9w0BAQEF.") == "key line: ***."
     assert Mask([key]).text(json.dumps({"k": key})) == '{"k": "***"}'
+
+
+@pytest.mark.parametrize(
+    ("secret", "said", "shown"),
+    [
+        (
+            "https://hooks.example.org/services/T01ABCDEF/9f8e7d6c5b4a3928",
+            "HTTPSConnectionPool(host='hooks.example.org', port=443): url: /services/T01ABCDEF/9f8e7d6c5b4a3928",
+            "HTTPSConnectionPool(host='hooks.example.org', port=443): url: /services/T01ABCDEF/***",
+        ),
+        ("postgresql://ann:open%20sesame@db/shop", "psycopg2://ann:open%20sesame@db", "psycopg2://ann:***@db"),
+        ("postgresql://ann:open%20sesame@db/shop", "FATAL: not open sesame", "FATAL: not ***"),
+        ("https://a.example/feed?api_token=hunter22&size=many", "?api_token=hunter22 fails", "?api_token=*** fails"),
+        ("jdbc:postgresql://db/shop?user=ann&password=hunter22", "refused hunter22", "refused ***"),
+        ("https://a.example/v1/customers?format=json", "/v1/customers?format=json", "/v1/customers?format=json"),
+        ("https://[a.example/9f8e7d6c5b4a3928", "9f8e7d6c5b4a3928", "9f8e7d6c5b4a3928"),
+    ],
+)
+def test_the_secret_parts_of_a_secret_url_are_masked_alone(secret: str, said: str, shown: str) -> None:
+    mask = Mask([secret])
+    assert (mask.text(said), mask.data(said.encode())) == (shown, shown.encode())
+    assert mask.text(f"<{secret}>") == "<***>"
+
+
+def test_a_text_is_cut_before_the_word_that_would_be_cut() -> None:
+    assert cut_text("login with hunter2!", 19) == "login with hunter2!"
+    assert cut_text("login with hunter2!", 15) == "login with (cut)"
+    assert cut_text('{"password":"hunter2"}', 18) == '{"password": (cut)'
+    assert cut_text("x" * 100, 10) == " (cut)"
+
+
+def test_no_part_of_a_secret_is_left_where_the_text_of_an_event_is_cut() -> None:
+    secret, source = "hunter22-of-the-shop", AirbyteSource()
+    mask, lead = Mask([secret]), "." * (16 * 1024 - 10)
+    plain = source.event(f'{"." * 3990} "{secret}"'.encode())
+    assert isinstance(plain, PlainLine)
+    assert mask.text(plain.shown()) == f"{'.' * 3990}  (cut)"
+    error = {"type": "ERROR", "emitted_at": 1.0, "error": {"message": f'{lead}"{secret}"'}}
+    failed = source.event(json.dumps({"type": "TRACE", "trace": error}).encode())
+    assert isinstance(failed, ErrorEvent)
+    assert mask.text(failed.message) == f"{lead} (cut)"
+
+
+def test_the_login_of_a_url_is_left_out() -> None:
+    text = "Looking in https://ann:hunter22@pypi.example.org/simple, https://token@npm.example.org and a@b"
+    shown = "Looking in https://***@pypi.example.org/simple, https://***@npm.example.org and a@b"
+    assert without_logins(text) == shown
 
 
 def test_a_short_secret_is_masked_only_as_a_whole_json_value() -> None:
@@ -147,6 +205,12 @@ def test_where_a_spec_marks_no_secret_the_names_of_keys_suggest_them() -> None:
     config = {"apiKey": "abcdefgh", "login": {"password": "long enough"}, "primary_key": "id", "host": "db.example.org"}
     assert config_secrets(config, {}) == {"abcdefgh", "long enough"}
     assert config_secrets(config, {"properties": {"host": SECRET}}) == {"db.example.org"}
+
+
+def test_a_password_in_a_url_is_a_secret_whatever_its_key_is() -> None:
+    config = {"dsn": "postgresql://ann:long%20enough@db/shop", "hosts": ["https://a.example", "amqp://b:two words@mq"]}
+    assert named_secrets(config) == {"long%20enough", "long enough"}
+    assert named_secrets({"hosts": ["amqp://bob:bobs-word@mq"], "passphrase": "open"}) == {"bobs-word", "open"}
 
 
 def test_a_text_of_a_connector_is_shown_only_through_a_mask() -> None:

@@ -3,9 +3,13 @@
 from collections import deque
 from collections.abc import Callable
 
+from dagster_airbyte_proto.masking import cut_text
+
 _KEPT_LINES = 50
 _KEPT_CHARACTERS = 2000
 _MAX_LINE_BYTES = 16 * 1024
+_HELD_BYTES = _MAX_LINE_BYTES + 1
+"""One more says that the line is longer."""
 
 
 class StderrTail:
@@ -35,11 +39,11 @@ class StderrTail:
 
     def feed(self, chunk: bytes) -> None:
         first, *rest = chunk.split(b"\n")
-        self._unfinished = (self._unfinished + first[:_MAX_LINE_BYTES])[:_MAX_LINE_BYTES]
+        self._unfinished = (self._unfinished + first[:_HELD_BYTES])[:_HELD_BYTES]
         if not rest:
             return
         self._add_lines([self._unfinished, *rest[:-1]])
-        self._unfinished = rest[-1][:_MAX_LINE_BYTES]
+        self._unfinished = rest[-1][:_HELD_BYTES]
 
     def end(self) -> None:
         """Ends the stream: text without a newline counts as a line."""
@@ -48,13 +52,19 @@ class StderrTail:
             self._unfinished = b""
 
     def lines(self) -> tuple[str, ...]:
-        return tuple(line.decode(errors="replace")[:_KEPT_CHARACTERS] for line in self._lines)
+        return tuple(cut_text(line.decode(errors="replace"), _KEPT_CHARACTERS) for line in self._lines)
 
     def _add_lines(self, lines: list[bytes]) -> None:
         if self._on_line is None:
             lines = lines[-_KEPT_LINES:]  # without a listener, a flood of lines costs no work per line
         for line in lines:
-            text = line[:_MAX_LINE_BYTES].removesuffix(b"\r")
+            text = _cut(line.removesuffix(b"\r"))
             self._lines.append(text)
             if self._on_line is not None:
                 self._on_line(text)
+
+
+def _cut(line: bytes) -> bytes:
+    if len(line) <= _MAX_LINE_BYTES:
+        return line
+    return cut_text(line.decode("latin-1"), _MAX_LINE_BYTES).encode("latin-1")

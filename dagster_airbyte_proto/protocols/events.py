@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.masking import UnmaskedText
+from dagster_airbyte_proto.masking import UnmaskedText, cut_text
 from dagster_airbyte_proto.model import Catalog, FieldPath, State, StreamId
 from dagster_airbyte_proto.stack_traces import first_words, without_stack_traces
 
@@ -223,6 +223,10 @@ class PlainLine(NamedTuple):
     """A line that is no message, such as a print of the connector. It may hold personal data."""
 
     line: bytes
+
+    def shown(self, max_characters: int = 4000) -> str:
+        """The beginning of the line as text."""
+        return cut_text(self.line.decode(errors="replace").rstrip(), max_characters)
 
 
 Event = (

@@ -187,12 +187,12 @@ class LiveLauncherConformance(LauncherConformance):
         tail = report_of(connector).stderr_tail
         assert tail[-1] == "the end"
         assert len(tail) == 50
-        assert max(map(len, tail)) == 2000
+        assert {*tail[:-1]} == {" (cut)"}  # Each is one word.
 
     def test_stderr_without_a_newline_is_cut(self, launcher: Launcher) -> None:
         connector = start(launcher, "endless_stderr_line")
         assert read_all(connector) == LINE
-        assert report_of(connector).stderr_tail == ("x" * 2000,)
+        assert report_of(connector).stderr_tail == (" (cut)",)
 
 
 def start_with_input(launcher: Launcher, behaviour: str) -> RunningConnector:

@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +30,18 @@ def test_a_long_line_is_cut_for_the_listener_too() -> None:
     told: list[bytes] = []
     tail = StderrTail(told.append)
     for _ in range(100):
-        tail.feed(b"x" * 65536)
+        tail.feed(b"words " * 10_000)
     tail.feed(b"\nnext\r\n")
-    assert [len(line) for line in told] == [16 * 1024, 4]
-    assert [len(line) for line in tail.lines()] == [2000, 4]
+    assert [len(line) for line in told] == [16_379 + len(" (cut)"), 4]
+    assert [len(line) for line in tail.lines()] == [1997 + len(" (cut)"), 4]
+
+
+@pytest.mark.parametrize("before", [1995, 16 * 1024 - 5])
+def test_no_part_of_a_word_is_left_where_a_line_is_cut(before: int) -> None:
+    """It may be a secret, which is found whole alone."""
+    told: list[bytes] = []
+    tail = StderrTail(told.append)
+    tail.feed(b"." * (before - 1) + b' "hunter22-of-the-shop"}\nnext\n')
+    assert b"hunt" not in told[0] or b"hunter22-of-the-shop" in told[0]
+    assert "hunt" not in tail.lines()[0]
+    assert tail.lines()[0].endswith(" (cut)")

@@ -109,7 +109,7 @@ class RecordCollector:
             self.unreadable.add(self.lines, f"{event.kind}: {event.reason}")
         elif isinstance(event, PlainLine):
             if event.line.strip():
-                self.plain.add(self.lines, event.line.decode(errors="replace").rstrip()[:_MAX_TEXT])
+                self.plain.add(self.lines, event.shown(_MAX_TEXT))
         elif isinstance(event, ConfigEvent):
             self.take_config(event)
         elif isinstance(event, BatchEvent):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dagster_airbyte_proto.errors import ProtocolViolation
-from dagster_airbyte_proto.masking import UnmaskedText
+from dagster_airbyte_proto.masking import UnmaskedText, cut_text
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.airbyte.catalog import parse_catalog
 from dagster_airbyte_proto.protocols.airbyte.records import record_stream, run_stream
@@ -202,11 +202,7 @@ def _text(part: Any) -> str:
 
 
 def _short_text(part: Any) -> str:
-    """The text, cut where a word ends: a secret that is cut in two would not be masked."""
-    text = _text(part)
-    if len(text) <= _MAX_ERROR_CHARACTERS:
-        return text
-    return f"{(text[:_MAX_ERROR_CHARACTERS].rsplit(None, 1) or [''])[0]} (cut)"
+    return cut_text(_text(part), _MAX_ERROR_CHARACTERS)
 
 
 def _number(part: Any) -> float | None:

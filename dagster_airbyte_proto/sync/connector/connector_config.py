@@ -19,7 +19,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.references import referenced_values, restore_references, restore_values
 from dagster_airbyte_proto.connection.templating import fill_templates, has_template, refresh_templates
 from dagster_airbyte_proto.launchers.packages.manifest_launcher import INJECTED_KEY_PREFIX
-from dagster_airbyte_proto.launchers.permissions import parse_variables
+from dagster_airbyte_proto.launchers.permissions import PROXY_VARIABLES, parse_variables
 from dagster_airbyte_proto.masking import named_secrets
 from dagster_airbyte_proto.protocols.conversation import encode_config
 from dagster_airbyte_proto.protocols.events import ConfigEvent
@@ -88,20 +88,21 @@ def connector_config(
     """The config of a connection, filled. Raises ConfigError with every reference and template that cannot be filled.
 
     `window` has the values of the templates; an empty one refuses any template. With None the templates stay as they
-    are written, for queries that are not about a partition. Variables that the connector gets are secrets if
-    their names sound so.
+    are written, for queries that are not about a partition. Variables that the connector gets are secrets if their
+    names sound so, and the passwords in their URLs, those of proxies among them.
     """
     shared = connection.filled_config(environment)
     of_partition = connection if window is None else fill_templates(connection, window)
     # Without templates it is the same connection, and each secret is read once.
     filled = shared if of_partition is connection else of_partition.filled_config(environment)
     written = connection.written_config()
-    granted = parse_variables(connection.connector.variables, environment)
+    proxies = {name: value for name, value in environment.items() if name.lower() in PROXY_VARIABLES}
+    given = {**proxies, **parse_variables(connection.connector.variables, environment)}
     return ConnectorConfig(
         written,
         filled.config,
         shared.digest,
-        filled_secrets=filled.secrets | named_secrets(granted),
+        filled_secrets=filled.secrets | named_secrets(given),
         has_open_templates=window is None and has_template(written),
     )
 

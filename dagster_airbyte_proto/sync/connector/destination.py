@@ -74,7 +74,7 @@ class ConnectorOutput:
             elif isinstance(found, MetricEvent):
                 self._connector.take_metric(found, self._stream)
             elif isinstance(found, PlainLine):
-                self._log.write("DEBUG", found.line.decode(errors="replace"))
+                self._log.write("DEBUG", found.shown())
             elif isinstance(found, UnknownEvent):
                 self._skipped[found.kind] += 1
                 if self._skipped[found.kind] == 1:

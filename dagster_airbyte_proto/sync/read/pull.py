@@ -394,4 +394,4 @@ class Pull:
 
 
 def _log_text(event: Event) -> str:
-    return event.line.decode(errors="replace")[:4000].rstrip() if isinstance(event, PlainLine) else repr(event)
+    return event.shown() if isinstance(event, PlainLine) else repr(event)

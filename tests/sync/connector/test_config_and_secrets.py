@@ -151,6 +151,7 @@ def test_a_connector_sees_the_variables_that_it_is_granted_and_its_secrets_are_m
 ) -> None:
     monkeypatch.setenv("SHOP_TOKEN", TOKEN)
     monkeypatch.setenv("STATE_URL", f"postgresql://user:{SECRET}@host/state")
+    monkeypatch.setenv("https_proxy", "http://ann:pw-of-the-proxy@127.0.0.1:9")
     place = shop()
     place.connector_options = {"env_vars": ["SHOP_TOKEN", "SHOP_LEVEL=debug"]}
     place.offer(users(3))
@@ -161,6 +162,7 @@ def test_a_connector_sees_the_variables_that_it_is_granted_and_its_secrets_are_m
     assert report.status is SyncStatus.COMPLETE
     assert "SHOP_TOKEN=***" in log
     assert "SHOP_LEVEL=debug" in log
+    assert "https_proxy=http://ann:***@127.0.0.1:9" in log
     assert "STATE_URL" not in log
     monkeypatch.delenv("SHOP_TOKEN")
     with pytest.raises(ConfigError, match="env_vars names SHOP_TOKEN"):
