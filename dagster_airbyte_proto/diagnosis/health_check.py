@@ -4,7 +4,6 @@ Each check runs in a thread of its own until its deadline: a network disk, a dae
 finding too, and must not stop the others.
 """
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +12,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ProtoError
-from dagster_airbyte_proto.masking import Mask
+from dagster_airbyte_proto.masking import Mask, without_logins
 
-_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _BUG = "This is a bug of airbyte-proto: please report it with the output of `airbyte-proto version`."
 
 
@@ -36,7 +34,7 @@ class Finding(NamedTuple):
 
     def masked(self, mask: Mask) -> "Finding":
         """The same without secrets, and without the user and password of a URL."""
-        found, remedy = (_USER_OF_URL.sub("***", mask.text(text)) for text in (self.found, self.remedy))
+        found, remedy = (without_logins(mask.text(text)) for text in (self.found, self.remedy))
         return self._replace(found=found, remedy=remedy)
 
 

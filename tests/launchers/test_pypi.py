@@ -135,6 +135,15 @@ class TestEnvironments:
         assert "9.9" in message.partition(":")[2]
         assert _builds(tmp_path / "cache") == []
 
+    def test_the_login_of_an_index_is_in_no_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        uv = tmp_path / "bin" / "uv"
+        uv.parent.mkdir()
+        uv.write_text("#!/bin/sh\necho 'error: Failed to fetch https://ann:hunter22@pypi.example.org/x' >&2\nexit 2\n")
+        uv.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{uv.parent}{os.pathsep}{os.environ['PATH']}")
+        message = _refusal(PypiLauncher(_PACKAGE, cache=tmp_path / "cache"))
+        assert "error: Failed to fetch https://***@pypi.example.org/x" in message
+
 
 class TestLocks:
     """`source`, which needs `library`, is installed, and again elsewhere with the lock of the first time."""

@@ -29,6 +29,7 @@ from dagster_airbyte_proto.launchers.packages.interpreters import find_matching_
 from dagster_airbyte_proto.launchers.packages.linked_builds import LOCK_FILE, build_and_link, lock_of_build
 from dagster_airbyte_proto.launchers.packages.package_locks import has_all_hashes, lock_of_pip_report
 from dagster_airbyte_proto.launchers.permissions import build_environment
+from dagster_airbyte_proto.masking import without_logins
 
 _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?P<extras>\[[A-Za-z0-9._, -]+\])?\s*"
@@ -141,7 +142,8 @@ class _Installer(NamedTuple):
         environment.setdefault("UV_COMPILE_BYTECODE", "1")
         ended = run_installer(command, environment, self.watch)
         if ended.returncode != 0:
-            lines = (ended.stdout + ended.stderr).decode(errors="replace").strip().splitlines()
+            output = (ended.stdout + ended.stderr).decode(errors="replace")
+            lines = without_logins(output).strip().splitlines()
             remedy = "Check the name and the version, the package index, and which Python the connector needs."
             if self.pins.is_file():
                 remedy += (

@@ -321,6 +321,13 @@ class TestFaults:
         with pytest.raises(StagingError, match=r"no space left on device[\s\S]*Make room"):
             _launcher(tmp_path).identity()
 
+    @pytest.mark.usefixtures("npm_packages")
+    def test_the_login_of_a_registry_is_in_no_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        said = "request to https://ann:hunter22@npm.example.org failed"
+        error = json.dumps({"error": {"code": "E401", "summary": said}})
+        _program(tmp_path, "npm", f"echo '{error}'; exit 1", monkeypatch)
+        assert "request to https://***@npm.example.org failed" in _refusal(_launcher(tmp_path))
+
     def test_a_node_that_the_package_does_not_take_is_refused_before_it_is_installed(
         self, npm_packages: NpmRegistry, tmp_path: Path
     ) -> None:

@@ -16,6 +16,7 @@ from dagster_airbyte_proto.cli.commands.states.state import put_state
 from dagster_airbyte_proto.cli.commands.states.state_words import refuse_constant
 from dagster_airbyte_proto.cli.output import Answer, plain
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.masking import without_logins
 from dagster_airbyte_proto.protocols.raw_json import exact_value
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.connection.meltano.selection import CatalogColumns
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<extras>\[[^]]*\])?(?P<version>[=<>~!].*)?")
-_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _PYTHON = re.compile(r"python(?P<version>[0-9.]+)")
 _AGAIN = "Correct that, and import again: --tap NAME takes one tap, --force overwrites the files that are there."
 _LOCK_REMEDY = "Correct it, or have Meltano write it anew: `meltano lock --update NAME`."
@@ -265,10 +265,10 @@ def _launch(plugin: "Plugin", root: Path, folder: Path) -> tuple[dict[str, Any],
         inside = _venv(plugin, root) / "bin" / plugin.executable
         program = inside if words else root / plugin.executable if "/" in plugin.executable else None
         command = [os.path.relpath(program, folder) if program else plugin.executable]
-        shown = _LOGIN.sub("***", plugin.pip_url)
+        shown = without_logins(plugin.pip_url)
         left = [f"pip_url {shown}: it is not a package of the index, so the copy that Meltano installed is used"]
         return {"kind": "local", "command": command}, left if words else []
-    others = _LOGIN.sub("***", " ".join(words[1:]))
+    others = without_logins(" ".join(words[1:]))
     left = [f"pip_url {others}: it is not installed with the plugin"] if others else []
     version = found["version"] or ""
     if not re.fullmatch(r"==[^*,=$]+", version):

@@ -33,6 +33,7 @@ from dagster_airbyte_proto.launchers.packages.linked_builds import LOCK_FILE, bu
 from dagster_airbyte_proto.launchers.packages.npm.node import Node, find_node, find_npm
 from dagster_airbyte_proto.launchers.packages.npm.version_ranges import is_in_range
 from dagster_airbyte_proto.launchers.permissions import npm_environment
+from dagster_airbyte_proto.masking import without_logins
 
 _REQUIREMENT = re.compile(
     r"(?P<name>(?:@[A-Za-z0-9~-][A-Za-z0-9._~-]*/)?[A-Za-z0-9~-][A-Za-z0-9._~-]*)"
@@ -204,10 +205,10 @@ class _Installer(NamedTuple):
             summary = "\n".join(lines[-_TAIL_LINES:]) or f"exit code {ended.returncode} without a message"
         if code in _DISK_CODES:
             remedy = f"Make room in {folder.parent} and in npm's cache; running again is safe."
-            raise StagingError(action, summary, remedy=remedy)
+            raise StagingError(action, without_logins(summary), remedy=remedy)
         default = "Check the name and the version, and npm's settings (`npm config list`)."
         remedy = _NETWORK_REMEDY if code in _NETWORK_CODES else _REMEDIES.get(code, default)
-        raise ConfigError(action, summary, remedy=remedy.format(lock=self.kept_lock))
+        raise ConfigError(action, without_logins(summary), remedy=remedy.format(lock=self.kept_lock))
 
 
 def ensure_npm_package(
