@@ -1,5 +1,7 @@
 """Calls of the state store to a PostgreSQL server that does not answer."""
 
+import traceback
+
 import pytest
 
 from dagster_airbyte_proto.checkpoints.postgres_calls import BoundedConnection
@@ -76,3 +78,14 @@ def test_a_url_says_when_statements_are_prepared(postgres_server: PostgresServer
 
 def _with(url: str, option: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}{option}"
+
+
+@pytest.mark.parametrize("rest", ["half@secret@host/shop", "half@secret/shop@host/shop", "secret", "half:secret"])
+def test_no_part_of_a_password_is_in_the_error_of_a_url(rest: str) -> None:
+    with pytest.raises(ConfigError, match="state_url") as refused:
+        Database(f"postgresql://ann:{rest}")
+    assert "secret" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_the_name_of_a_user_may_have_a_sign_that_ends_a_password() -> None:
+    assert str(Database("postgresql://ann@server:secret@host/shop")).endswith(":***@host/shop")

@@ -283,9 +283,9 @@ def _checked_url(text: str) -> URL:
     try:
         url = make_url(text)
         name = url.get_backend_name()
-    except (ArgumentError, ValueError) as error:
-        # The message leaves out the text: a URL that does not parse may still hold a password.
-        raise ConfigError("reading state_url", "it is no database URL", remedy=_URLS) from error
+    except (ArgumentError, ValueError):
+        # The message leaves out the text, and is not chained: what of a URL does not parse may be of its password.
+        raise ConfigError("reading state_url", "it is no database URL", remedy=_URLS) from None
     if name == _SQLITE:
         if not url.database or url.database.startswith((":memory:", "file:")):
             raise ConfigError(
@@ -293,6 +293,11 @@ def _checked_url(text: str) -> URL:
             )
         return url.set(drivername="sqlite+pysqlite", database=sqlite_path(text) or url.database)
     if name == _POSTGRES:
+        # Behind the user's name, which may have one too, the password ends at the first.
+        behind = text.partition("://")[2].partition(":")[2].partition("@")[2].partition("?")[0]
+        if url.password is not None and "@" in behind:
+            found = 'its password seems to have an "@", at which it ends: the rest of it would be shown, as the host'
+            raise ConfigError("reading state_url", found, remedy='Write %40 for each "@" of it, and %25 for each "%".')
         if wrong := [each for each in _ONLY_IN_PYTHON if each in url.query]:
             found = f"it sets {' and '.join(wrong)}, which are no options of a connection to PostgreSQL"
             raise ConfigError("reading state_url", found, remedy="Leave that out.")
