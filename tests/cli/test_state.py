@@ -224,8 +224,34 @@ def test_streams_with_a_namespace_go_by_their_full_name_or_their_bare_one(place:
         assert stored["stream"] == "eu.users"
     place.json("state", "set", "shop", "eu.users", '{"next": 1}')
     assert states(place) == {"eu.users": {"next": 1}}
+    for position, name in enumerate(("users", '"eu"."users"'), start=2):
+        assert not place.run("state", "set", "shop", name, json.dumps({"next": position})).err
+        assert states(place) == {"eu.users": {"next": position}}
     place.json("state", "set", "shop", "orders", '{"next": 1}', "--namespace", "eu")
     assert set(states(place)) == {"eu.users", "eu.orders"}
+    place.json("state", "set", "shop", "users", '{"next": 1}', "--namespace", "")
+    assert set(states(place)) == {"eu.users", "eu.orders", "users"}
+
+
+def test_a_stream_of_which_nothing_is_known_is_warned_about(synced: Place) -> None:
+    known, unknown = (synced.run("state", "set", "shop", name, '{"next": 1}') for name in ("users", "user"))
+    assert (known.code, known.err, unknown.code) == (0, "", 0)
+    assert "warning: nothing is known of a stream user of shop. Is its name right, and its --namespace?" in unknown.err
+
+
+def test_a_value_that_is_no_state_is_refused(synced: Place) -> None:
+    before = states(synced)
+    refused = synced.json("state", "set", "shop", '{"stream_states": [{"stream": "users"}]}', code=2)["error"]
+    assert (refused["kind"], refused["found"]) == ("ConfigError", "the state names no stream")
+    assert states(synced) == before
+
+
+def test_a_state_of_the_whole_says_which_it_has_displaced(synced: Place) -> None:
+    before, version = states(synced), synced.json("state", "history", "shop")["history"][0]["version"]
+    out = synced.run("state", "set", "shop", '{"next": 1}').out
+    assert f"the place of the states of orders, users: `airbyte-proto state rollback shop --to {version}`" in out
+    synced.json("state", "rollback", "shop", "--to", str(version))
+    assert states(synced) == before
 
 
 def test_the_states_of_a_relay_are_rolled_back_and_no_table(place: Place) -> None:

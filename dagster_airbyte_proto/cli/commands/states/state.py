@@ -25,6 +25,7 @@ from dagster_airbyte_proto.cli.commands.states.state_view import (
 from dagster_airbyte_proto.cli.commands.states.state_words import (
     check_known_partition,
     check_partition_to_change,
+    displaced_line,
     hand_lease,
     json_text,
     known_stream,
@@ -34,6 +35,7 @@ from dagster_airbyte_proto.cli.commands.states.state_words import (
 )
 from dagster_airbyte_proto.cli.output import Answer, Grid, short
 from dagster_airbyte_proto.cli.program import state as group
+from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.kept_values import Asset
@@ -164,10 +166,11 @@ def set_state(
     if stream is not None and key:
         asset = Asset(target.name, stream, partition or "")
         return state_change_answer(target, store, [_set_kept_value(call, target, asset, key, text.encode())])
+    before = store.states(target.name, partition=partition or "")
     change = put_state(call, target, stream, exact_value(text.encode()), partition)
     answer = state_change_answer(target, store, [change])
     lines = other_partitions_line(store, target) if partition is None else [_READ_FROM_START]
-    return answer._replace(parts=(*answer.parts, *lines))
+    return answer._replace(parts=(*answer.parts, *displaced_line(target, before, change), *lines))
 
 
 def _set_kept_value(call: Call, target: Target, asset: "Asset", key: tuple[str, ...], value: bytes) -> "StateChange":
@@ -191,10 +194,15 @@ def put_state(
 ) -> "StateChange":
     """Sets the state of a stream, or of the whole connection, as a manual change: in a partition, or without one."""
     from dagster_airbyte_proto.protocols.lookup import PUSH
+    from dagster_airbyte_proto.protocols.raw_json import MemberError
 
     store = call.store()
     codec = states_of(target, store)
-    new = codec.from_value(stream, value)
+    try:
+        new = codec.from_value(stream, value)
+    except MemberError as error:
+        remedy = f"Write it as `airbyte-proto state show {target.name} --json` prints it."
+        raise ConfigError(f"setting the state of connection {target.name}", str(error), remedy=remedy) from None
     with hand_lease(call, store, target.name, partition) as lease:
         if target.connection is not None:
             is_push = target.connection.push is not None

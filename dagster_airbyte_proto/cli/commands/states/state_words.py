@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import click
+
+from dagster_airbyte_proto.checkpoints.slot import partition_option
 from dagster_airbyte_proto.cli.call import Call, Target
 from dagster_airbyte_proto.cli.commands.states.state_view import states_of
+from dagster_airbyte_proto.cli.output import plain
 from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+    from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
+    from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore, StoredState
     from dagster_airbyte_proto.model import StreamId
+
+_MAX_NAMED = 10
 
 
 @contextmanager
@@ -58,6 +65,18 @@ def other_partitions_line(store: "StateStore", target: Target) -> list[str]:
     return [text] if keys else []
 
 
+def displaced_line(target: Target, before: "Sequence[StoredState]", change: "StateChange") -> list[str]:
+    """A line that says which states of streams a state of the whole connection has taken the place of; none if there
+    were no such states."""
+    streams = [str(each.state.stream) for each in before if each.state.stream is not None]
+    if change.stream is not None or change.state is None or not streams:
+        return []
+    more = f" and {len(streams) - _MAX_NAMED} more" if len(streams) > _MAX_NAMED else ""
+    back = f"airbyte-proto state rollback {target.name} --to {change.version - 1}{partition_option(change.partition)}"
+    shown = ", ".join(streams[:_MAX_NAMED])
+    return [f"It has taken the place of the states of {shown}{more}: `{back}` brings them back."]
+
+
 def stream_of(name: str, namespace: str | None = None) -> "StreamId":
     from dagster_airbyte_proto.model import StreamId
 
@@ -85,19 +104,39 @@ def known_stream(name: str, known: "Sequence[StreamId | None]", *, is_shared: bo
 
 
 def stream_to_set(
-    store: "StateStore", target: Target, name: str, namespace: str | None, partition: str | None
+    store: "DeliveryStore", target: Target, name: str, namespace: str | None, partition: str | None
 ) -> "StreamId":
-    """The stream to set: one that had a state before is found by its full name; a new one needs `namespace`."""
-    from dagster_airbyte_proto.connection.stream_names import full_name
+    """The stream to set: one of which the store has anything is found by its full name, or by its bare one; a new one
+    needs its `namespace`, and is warned about: a typo would be a stream of its own from then on."""
+    from dagster_airbyte_proto.connection.stream_names import full_name, parsed_name, streams_named
 
+    known = _known_streams(store, target, partition)
     if namespace is None:
-        known = {change.stream for change in store.history(target.name, limit=10_000)}
-        for stored in store.states(target.name, partition=partition or ""):
-            if stored.state.stream is None:
-                known |= states_of(target, store).streams_sharing_position(stored.state, (), ()) or set()
-        if any(stream is not None and name in (full_name(stream), str(stream)) for stream in known):
-            return known_stream(name, [*known])
-    return stream_of(name, namespace)
+        # By the end of a name only where that is all of it: `items` may be a new stream beside `orders.items`.
+        named = [
+            each
+            for each in streams_named(name, known)
+            if '"' in name or name in (full_name(each), str(each), each.name)
+        ]
+        if named:
+            return known_stream(name, sorted(named, key=str))
+    quoted = parsed_name(name) if '"' in name and namespace is None else None
+    stream = quoted or stream_of(name, namespace)
+    if stream not in known:
+        text = f"nothing is known of a stream {stream} of {target.name}. Is its name right, and its --namespace?"
+        click.echo(f"warning: {plain(text)}", err=True)
+    return stream
+
+
+def _known_streams(store: "DeliveryStore", target: Target, partition: str | None) -> "set[StreamId]":
+    """The streams of a connection of which the store has anything."""
+    changed = {change.stream for change in store.history(target.name, limit=10_000)}
+    known = {*store.stream_profiles(target.name), *store.deliveries(target.name)}
+    known |= {stream for stream in changed if stream is not None}
+    for stored in store.states(target.name, partition=partition or ""):
+        if stored.state.stream is None:
+            known |= states_of(target, store).values_by_stream(stored.state).keys()
+    return known
 
 
 def json_text(written: str, named: str) -> str:
