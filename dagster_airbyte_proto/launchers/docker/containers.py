@@ -44,7 +44,9 @@ def connector_containers(daemon: docker.APIClient) -> list[Container]:
     """Lists the connector containers, running or not, the oldest first."""
     volumes = daemon.volumes(filters=_CONNECTOR_FILTER)["Volumes"] or ()
     running_or_stopped = {
-        each["Names"][0].removeprefix("/"): each for each in daemon.containers(all=True, filters=_CONNECTOR_FILTER)
+        names[0].removeprefix("/"): each
+        for each in daemon.containers(all=True, filters=_CONNECTOR_FILTER)
+        if (names := each["Names"])  # One that is just being removed has lost its name.
     }
     found = [_container(name, each) for name, each in running_or_stopped.items()]
     found += [_leftover_files(each) for each in volumes if each["Name"] not in running_or_stopped]

@@ -44,9 +44,17 @@ def reap(call: Call, names: tuple[str, ...]) -> Answer:
         )
     chosen = [(each, owned) for each, owned in found if each.name in names or (not names and owned is Ownership.ORPHAN)]
     daemon = open_daemon().api
-    removed = [(each, owned) for each, owned in chosen if remove(daemon, each.name)]
-    line = f"{counted(len(removed), 'container')} removed"
-    return Answer({"removed": [each.name for each, _ in removed]}, (_grid(removed), line) if removed else (line,))
+    removed: list[tuple[Container, Ownership]] = []
+    left: list[str] = []
+    for each, owned in chosen:
+        if remove(daemon, each.name):
+            removed.append((each, owned))
+        else:
+            left.append(each.name)
+    lines = [f"{counted(len(removed), 'container')} removed"]
+    lines += [f"error: {name} is still there: Docker's daemon did not remove it, and its log says why" for name in left]
+    value = {"removed": [each.name for each, _ in removed], "not_removed": left}
+    return Answer(value, (*([_grid(removed)] if removed else []), *lines), 1 if left else 0)
 
 
 def _owned_containers(call: Call) -> "list[tuple[Container, Ownership]]":
