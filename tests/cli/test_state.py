@@ -254,6 +254,19 @@ def test_a_state_of_the_whole_says_which_it_has_displaced(synced: Place) -> None
     assert states(synced) == before
 
 
+def test_a_rollback_with_tables_that_is_stopped_says_that_it_is_to_be_repeated(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    place.connect(USERS)
+    place.json("state", "set", "shop", "users", '{"next": 10}')
+    monkeypatch.setattr(SqlStore, "rollback", stopped)
+    result = place.run("state", "rollback", "shop", "--to", "0", "--tables")
+    assert (result.code, "Run the rollback again before the next sync" in result.err) == (130, True)
+
+
 def test_the_states_of_a_relay_are_rolled_back_and_no_table(place: Place) -> None:
     launch = {"kind": "local", "command": [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]}
     config = {"path": str(place.folder / "out.jsonl")}

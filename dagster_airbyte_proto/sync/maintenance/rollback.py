@@ -22,7 +22,7 @@ from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
 from dagster_airbyte_proto.checkpoints.sql.states import no_versions
 from dagster_airbyte_proto.checkpoints.states_version import states_version
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, Lease, StateChange, StateStore
-from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, ProtoError, TableError
 from dagster_airbyte_proto.model import State, StreamId, TableName
 from dagster_airbyte_proto.sync.maintenance.landed_loads import PastLoad, VersionTimes, landed_loads
 from dagster_airbyte_proto.sync.maintenance.past_profiles import Emptied, PastProfiles, RowsOf
@@ -32,6 +32,9 @@ from dagster_airbyte_proto.tables.formats import rewinder_of
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.tables.care import TableRewinder
+
+REPEAT = "Run the rollback again before the next sync: that would read rows again which a table still has."
+"""The remedy where the states have moved, and not all tables."""
 
 _MAX_PARTITIONS = 10
 """The most that an error names."""
@@ -151,6 +154,9 @@ def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Roll
     try:
         for rolled_back in _rewound(rewinder, moving, version_now):
             done.append(rolled_back)
+    except ProtoError as error:
+        error.remedy = " ".join(filter(None, (error.remedy, f"The states have moved. {REPEAT}")))
+        raise
     finally:
         profiles.end({each.table for each in done})
     return Rollback(tuple(changes), tuple(done))

@@ -339,8 +339,9 @@ def test_a_table_that_refuses_keeps_no_other_one_from_going_back(lake: Lake) -> 
     sleepy = Engine(
         settings, store=SleepyStore(settings.state_url, lambda: lake.sync(streams, write, orders)), tables=lake.tables
     )
-    with lake.lease() as lease, pytest.raises(TableError, match=r"orders.* has changed since"):
+    with lake.lease() as lease, pytest.raises(TableError, match=r"orders.* has changed since") as refused:
         roll_back(sleepy, lease, version, who="ada")
+    assert "The states have moved. Run the rollback again before the next sync" in refused.value.remedy
     assert lake.ids("users") == list(range(5))
     lake.sync(streams, write)
     assert lake.ids("users") == list(range(8))

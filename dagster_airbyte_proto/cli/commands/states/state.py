@@ -298,10 +298,14 @@ def rollback(call: Call, connection: str, version: int, partition: str | None, *
 
 
 def _roll_back_with_tables(call: Call, target: Target, version: int) -> Answer:
-    from dagster_airbyte_proto.sync.maintenance.rollback import roll_back
+    from dagster_airbyte_proto.sync.maintenance.rollback import REPEAT, roll_back
 
-    with call.engine() as engine, hand_lease(call, engine.store, target.name) as lease:
-        done = roll_back(engine, lease, version, who=user_name())
+    try:
+        with call.engine() as engine, hand_lease(call, engine.store, target.name) as lease:
+            done = roll_back(engine, lease, version, who=user_name())
+    except KeyboardInterrupt:
+        click.echo(f"The states may have moved by now, and not all tables. {REPEAT}", err=True)
+        raise
     answer = state_change_answer(target, call.store(), done.changes)
     if not done.changes and not done.tables:
         answer = answer._replace(parts=(_nothing_changed(target, version),))
