@@ -2,11 +2,14 @@
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.loads.load import Load, StagedRows, TransformState
+from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
 from dagster_airbyte_proto.testing import fake_tap
 from tests.cli.conftest import USERS, Place
 from tests.sync.read.test_failures import mounted
@@ -294,6 +297,16 @@ def test_the_loads_log_tells_what_each_load_held(synced: Place) -> None:
     assert {landed["stream"] for landed in shown["committed"]} == {"users", "orders"}
     assert load["load_id"] in synced.run("loads", "list", "shop").out
     assert "announced" in synced.run("loads", "show", load["load_id"]).out
+
+
+def test_a_load_is_shown_without_what_transforms_keep(synced: Place) -> None:
+    kept = TransformState("0", '{"token": "hunter22"}')
+    part = StagedRows(StreamId.of("users"), TableName("shop", "users"), WriteMode.APPEND, transform_states=(kept,))
+    with closing(SqlStore("sqlite:///.airbyte-proto/state.db")) as store:
+        lease = store.acquire("shop", run_id="r", holder="one", seconds=60)
+        store.announce(lease, Load("l1", "shop", "r", (part,), ()))
+    shown = synced.run("loads", "show", "l1", "--json")
+    assert (shown.code, "hunter22" in shown.out, '"transform_states": []' in shown.out) == (0, False, True)
 
 
 def test_a_store_of_secrets_that_is_down_keeps_no_command_from_working_that_needs_no_secret(

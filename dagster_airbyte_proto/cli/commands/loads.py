@@ -153,9 +153,10 @@ def _load_value(entry: "LoggedLoad", *, whole: bool = False) -> dict[str, Any]:
         },
     }
     if whole:
+        # What transforms keep may be secret, and is no part of the answer: `state show` has it, masked.
+        parts = [msgspec.structs.replace(part, transform_states=()) for part in entry.load.parts]
         value["parts"] = [
-            {**msgspec.to_builtins(part), "stream": str(part.stream), "table": str(part.table)}
-            for part in entry.load.parts
+            {**msgspec.to_builtins(part), "stream": str(part.stream), "table": str(part.table)} for part in parts
         ]
         value["committed"] = [
             {**msgspec.to_builtins(committed), "stream": str(committed.stream)} for committed in entry.committed
