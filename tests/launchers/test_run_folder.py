@@ -2,18 +2,18 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 import pytest
 
 from dagster_airbyte_proto.errors import StagingError
-from dagster_airbyte_proto.launchers.run_folder import RunFolder
+from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 
 _ROOT = Path(__file__).parents[2]
 _MAKE_AND_DIE = """
 import os, sys
-from pathlib import Path
-from dagster_airbyte_proto.launchers.run_folder import RunFolder
+from pathlib import Path, PosixPath
+from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 folder = RunFolder.make(Path(sys.argv[1]), {"config.json": b"secret"})
 os.kill(os.getpid(), 9)
 """
@@ -87,3 +87,36 @@ def test_a_place_that_cannot_hold_it_is_a_staging_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StagingError, match="private folder"):
         RunFolder.make(tmp_path / "file" / "runs", {})
+
+
+def test_a_link_that_has_its_name_by_now_is_not_followed(tmp_path: Path) -> None:
+    runs, home = tmp_path / "runs", tmp_path / "home"
+    home.mkdir()
+    for name in ("precious", ".lock"):
+        (home / name).touch()
+    folder = RunFolder.make(runs, {"config.json": b"{}"})
+    (folder.path / "inner").mkdir()
+    (folder.path / "inner" / "home").symlink_to(home)
+    folder.path.rename(runs / "aside")
+    folder.path.symlink_to(home, target_is_directory=True)
+    folder.remove()
+    RunFolder.make(runs, {}).remove()
+    assert {path.name for path in home.iterdir()} == {"precious", ".lock"}
+    assert list((runs / "aside").iterdir()) == []
+
+
+class _Replaced(PosixPath):
+    """A file in whose place a link to one of ours is, as soon as it was looked at."""
+
+    def lstat(self) -> os.stat_result:
+        about = super().lstat()
+        self.unlink()
+        self.symlink_to(self.with_name("ours.json"))
+        return about
+
+
+def test_a_file_of_ours_is_no_config_that_a_connector_wrote(tmp_path: Path) -> None:
+    (tmp_path / "ours.json").write_bytes(b'{"key": "secret"}')
+    (tmp_path / "config.json").write_bytes(b"{}")
+    assert WatchedFile(tmp_path / "config.json", b"").rewritten_content() == b"{}"
+    assert WatchedFile(_Replaced(tmp_path / "config.json"), b"").rewritten_content() is None

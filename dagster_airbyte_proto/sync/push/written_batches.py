@@ -25,27 +25,27 @@ _LEVEL = 1
 class WrittenBatches:
     """The batch files of one process. `is_shared` lets other users read them: a container's user is not ours."""
 
-    def __init__(self, folder: Path, *, is_shared: bool) -> None:
+    def __init__(self, folder: RunFolder, *, is_shared: bool) -> None:
         self._folder, self._is_shared = folder, is_shared
-        self._files: deque[tuple[int, Path]] = deque()
+        self._files: deque[tuple[int, str]] = deque()
 
     def write(self, lines: memoryview | bytes, end: int) -> str:
         """Writes the records of a batch, one a line, that ends at a position of the plan. Returns the file's path."""
-        file = self._folder / f"{end}.jsonl.gz"
+        name = f"{end}.jsonl.gz"
+        file = str(self._folder.path / name)
         try:
-            file.write_bytes(gzip.compress(lines, _LEVEL, mtime=0))
-            file.chmod(0o644 if self._is_shared else 0o600)
+            self._folder.write(name, gzip.compress(lines, _LEVEL, mtime=0), is_shared=self._is_shared)
         except OSError as error:
             raise StagingError(
                 "writing a batch file", f"{file}: {error.strerror}", remedy="Make room there."
             ) from error
-        self._files.append((end, file))
-        return str(file)
+        self._files.append((end, name))
+        return file
 
     def remove_until(self, position: int) -> None:
         """Removes the files whose rows all come before a position."""
         while self._files and self._files[0][0] <= position:
-            self._files.popleft()[1].unlink(missing_ok=True)
+            self._folder.unlink(self._files.popleft()[1])
 
 
 def remove_dead_batches(connection: Connection) -> None:
@@ -65,7 +65,7 @@ def written_batches(connection: Connection) -> Iterator[WrittenBatches | None]:
     folder = RunFolder.make(Path(place), {})
     try:
         if is_shared:
-            folder.path.chmod(0o755)
-        yield WrittenBatches(folder.path, is_shared=is_shared)
+            folder.share()
+        yield WrittenBatches(folder, is_shared=is_shared)
     finally:
         folder.remove()

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import StagingError
+from dagster_airbyte_proto.sync.push.written_batches import remove_dead_batches, written_batches
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.push.pushed_table import PushedTable, person
 from tests.sync.relay.relayed_shop import RelayedShop
@@ -100,3 +102,24 @@ def test_a_folder_that_nobody_takes_files_from_is_refused(changed: dict[str, str
     source = {"protocol": "airbyte", "launch": launch}
     with pytest.raises(ValueError, match=words):
         Connection.model_validate({"name": "crm", "connector": source, "to": {"connector": connector}})
+
+
+def test_links_that_a_target_puts_there_lead_to_no_file_of_ours(tmp_path: Path) -> None:
+    home, launch = tmp_path / "home", {"kind": "local", "command": ["target"]}
+    home.mkdir()
+    (home / "precious").write_text("ours")
+    connector = {"protocol": "singer", "launch": launch, "batch_folder": str(tmp_path / "batches")}
+    written = {"name": "crm", "connector": connector, "push": {"a": {"from": "t", "key": ["id"]}}}
+    connection = Connection.model_validate(written)
+    with written_batches(connection) as files:
+        assert files is not None
+        folder = Path(files.write(b"{}\n", 5)).parent
+        (folder / "9.jsonl.gz").symlink_to(home / "precious")
+        with pytest.raises(StagingError, match=r"9\.jsonl\.gz: File exists"):
+            files.write(b"{}\n", 9)
+        folder.rename(tmp_path / "aside")
+        folder.symlink_to(home, target_is_directory=True)
+        files.write(b"{}\n", 12)
+    remove_dead_batches(connection)
+    assert [(each.name, each.read_text()) for each in home.iterdir()] == [("precious", "ours")]
+    assert list((tmp_path / "aside").iterdir()) == []
