@@ -5,8 +5,8 @@
 2. The lock file is made first and removed last. So a folder without one is empty: it is being made or being removed.
    `rmdir` harms neither, because the maker tries again.
 3. A connector may write to its folder, in a sandbox too, and perhaps to the folder around it. What has the name of the
-   folder by now, or that of a file in it, may be a link of the connector's to anywhere. So a folder is opened once, what
-   is in it is reached from there, and no link is followed.
+   folder by now, or that of a file in it, may be a link of the connector's to anywhere. So a folder is opened once, and
+   what is in it is reached from there. No link is followed.
 """
 
 import fcntl
