@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-_NETWORK = frozenset(("afs", "afpfs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "lustre", "nfs", "nfs4", "smb3",
-                      "smbfs", "webdav"))  # fmt: skip
+# The kernel calls those that a program serves by FUSE "fuse." and the program's kind.
+_NETWORK = frozenset(("afs", "afpfs", "ceph", "cifs", "fuse.ceph", "fuse.ceph-fuse", "fuse.glusterfs", "fuse.sshfs",
+                      "glusterfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "webdav"))  # fmt: skip
 
 
 class Mount(Protocol):

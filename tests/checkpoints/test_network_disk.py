@@ -25,6 +25,11 @@ def test_the_nearest_mount_decides(path: str, kind: str) -> None:
     assert network_file_system(Path(path), mounts) == kind
 
 
+@pytest.mark.parametrize("kind", ["cifs", "fuse.glusterfs", "fuse.ceph-fuse"])
+def test_what_serves_files_of_other_machines_is_known(kind: str) -> None:
+    assert network_file_system(Path("/share/state.db"), [_Mount("/share", kind)]) == kind
+
+
 def test_of_an_unknown_place_nothing_is_said() -> None:
     assert network_file_system(Path("/anywhere"), []) == ""
 
