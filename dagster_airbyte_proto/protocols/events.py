@@ -226,7 +226,8 @@ class PlainLine(NamedTuple):
 
     def shown(self, max_characters: int = 4000) -> str:
         """The beginning of the line as text."""
-        return cut_text(self.line.decode(errors="replace").rstrip(), max_characters)
+        begun = self.line[: 4 * max_characters + 4]  # A letter has four bytes at most, and a line perhaps 256 MiB.
+        return cut_text(begun.decode(errors="replace").rstrip(), max_characters)
 
 
 Event = (
