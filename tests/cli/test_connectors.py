@@ -1,6 +1,7 @@
 """`connectors`: what a registry file lists."""
 
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,13 +18,14 @@ REGISTRY = Path(__file__).parent / "oss_registry.json"
 
 
 class Server:
-    """A registry behind a URL. `answered` has the status of each answer."""
+    """A registry behind a URL. `answered` has the status of each answer, `login` that of the last request."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.content = REGISTRY.read_bytes()
         self.marks: dict[str, str] = {"ETag": '"one"'}
         self.answered: list[int] = []
+        self.login: str | None = None
         self.is_down = False
 
 
@@ -36,6 +38,7 @@ class _Handler(BaseHTTPRequestHandler):
         status = 304 if is_same else 200 if self.path == "/oss_registry.json?token=hunter22" else 404
         status = 503 if self.at.is_down else status
         self.at.answered.append(status)
+        self.at.login = self.headers.get("Authorization")
         self.send_response(status)
         for name, mark in self.at.marks.items():
             self.send_header(name, mark)
@@ -195,6 +198,14 @@ def test_a_url_is_asked_again_for_what_changed_only(place: Place, server: Server
     gone = server.url.replace("oss_", "no_")
     output = place.run("connectors", "search", "x", "--registry", gone)
     assert (output.code, "it answers 404" in output.err, "hunter22" in output.err) == (2, True, False)
+
+
+def test_a_login_in_a_url_is_sent_and_never_shown(place: Place, server: Server) -> None:
+    url = server.url.replace("//", "//ann:open%20sesame@")
+    assert place.run("connectors", "search", "faker", "--registry", url).code == 0
+    assert server.login == "Basic " + b64encode(b"ann:open sesame").decode()
+    refused = place.run("connectors", "search", "faker", "--registry", "http://ann:sesame@localhost.invalid/none")
+    assert (refused.code, "sesame" in refused.err) == (2, False)
 
 
 def test_a_url_that_is_down_is_answered_from_what_was_kept(place: Place, server: Server) -> None:

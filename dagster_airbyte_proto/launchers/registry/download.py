@@ -4,13 +4,14 @@ Messages show only the scheme, host and path of a URL: the rest may hold a passw
 """
 
 import hashlib
+from base64 import b64encode
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 from socket import gaierror
 from typing import NamedTuple
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
 import msgspec
@@ -103,7 +104,11 @@ def _request(url: str, cached_answer: _CachedAnswer | None) -> tuple[bytes, _Cac
     validators = (
         {"If-None-Match": cached_answer.etag, "If-Modified-Since": cached_answer.last_modified} if cached_answer else {}
     )
-    request = Request(url, headers={name: mark for name, mark in validators.items() if mark})  # noqa: S310 - http or https
+    place, login = _without_login(url)
+    marks = {name: mark for name, mark in validators.items() if mark}
+    request = Request(place, headers=marks)  # noqa: S310 - http or https
+    if login:
+        request.add_unredirected_header("Authorization", login)
     try:
         with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - likewise
             content = answer.read(_MAX_BYTES + 1)
@@ -117,6 +122,17 @@ def _request(url: str, cached_answer: _CachedAnswer | None) -> tuple[bytes, _Cac
         raise ValueError(f"it is larger than {_MAX_BYTES} bytes")
     digest = hashlib.sha256(content).hexdigest()
     return content, _CachedAnswer(digest, headers.get("ETag", ""), headers.get("Last-Modified", ""))
+
+
+def _without_login(url: str) -> tuple[str, str]:
+    """The URL as urllib takes it, which knows no login in one, and the header for that login; empty for none."""
+    parts = urlsplit(url)
+    login, is_there, host = parts.netloc.rpartition("@")
+    if not is_there:
+        return url, ""
+    name, _, password = login.partition(":")
+    encoded = b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
+    return parts._replace(netloc=host).geturl(), f"Basic {encoded}"
 
 
 def _without_credentials(url: str) -> str:
