@@ -155,7 +155,9 @@ class DockerConnector:
                 _shut_down(each)
             self._signal_in_background("SIGKILL")
             if not self._ended.wait(_END_SECONDS):
-                raise ConnectorError("stopping the connector", f"container {self._container.name} does not end")
+                found = f"container {self._container.name} does not end"
+                remedy = f"Once Docker's daemon answers: airbyte-proto containers reap {self._container.name}"
+                raise ConnectorError("stopping the connector", found, remedy=remedy)
         with self._read_lock:
             self._has_stdout = False
 
