@@ -32,6 +32,7 @@ QUERY_TIMEOUT_SECONDS = 600.0
 # Airbyte's own platform sets these for the connectors that it runs.
 _ENVIRONMENT = {"DEPLOYMENT_MODE": "OSS", "USE_STREAM_CAPABLE_STATE": "true"}
 _READ_TIMEOUT_SECONDS = 1.0
+_LOOK_SECONDS = 10.0
 _PURPOSES = {
     Verb.SPEC: "for its spec",
     Verb.CHECK: "to check its config",
@@ -148,19 +149,25 @@ def _dispatch(events: Iterable[Event], answer_type: type[Answer], listener: Quer
     return _Reply(found, errors, unreadable)
 
 
-def _is_answer(protocol: Conversation, verb: Verb, answer_type: type[Any], output: bytes) -> bool:
+def _is_answer(
+    protocol: Conversation, verb: Verb, answer_type: type[Any], output: bytes, *, or_failure: bool = False
+) -> bool:
+    wanted = (answer_type, ErrorEvent) if or_failure else answer_type
     events = protocol.events_of_answer(verb, Transcript(output, ended_cleanly=False))
-    return any(isinstance(event, answer_type) for event in events)
+    return any(isinstance(event, wanted) for event in events)
 
 
 def _output(
-    running: RunningConnector, invocation: Invocation, timeout_seconds: float, is_answered_by: Callable[[bytes], bool]
+    running: RunningConnector, invocation: Invocation, timeout_seconds: float, is_answered_by: Callable[..., bool]
 ) -> tuple[bytes, ExitReport | None]:
     """Returns the output and how it ended.
 
-    A connector that is asked on its stdin may not end by itself: it is ended once it has answered and is quiet.
+    A connector that is asked on its stdin may not end by itself: it is ended once it has answered and is quiet. One
+    that logs for ever behind its answer, or behind its word that it failed, is ended some seconds later.
     """
     deadline = time.monotonic() + timeout_seconds
+    look_seconds = min(_LOOK_SECONDS, timeout_seconds / 4)
+    looks_at = time.monotonic() + look_seconds
     doing, answer = _doing(invocation.verb), _AnswerLines(invocation.keeps_lines_with)
     question = _Question(running, invocation.input)
     try:
@@ -168,6 +175,11 @@ def _output(
             if chunk is None and invocation.input and is_answered_by(answer.whole()):
                 break
             answer.add(chunk or b"")
+            if invocation.input and time.monotonic() > looks_at:
+                lines = answer.whole_lines()
+                if is_answered_by(lines, or_failure=True):
+                    return lines, None
+                looks_at = time.monotonic() + look_seconds
             if answer.size > _MAX_ANSWER_BYTES:
                 raise ProtocolViolation(doing, f"it wrote over {_MAX_ANSWER_BYTES} bytes")
             if time.monotonic() > deadline:
@@ -215,6 +227,11 @@ class _AnswerLines:
 
     def whole(self) -> bytes:
         return b"".join(self._pieces) + (self._unfinished if self._kept in self._unfinished else b"")
+
+    def whole_lines(self) -> bytes:
+        """The same, without a line that has no end: half of a secret would not be masked."""
+        whole = self.whole()
+        return whole[: whole.rfind(b"\n") + 1]
 
 
 def _save_changed_config(running: RunningConnector, listener: QueryListener) -> None:
