@@ -157,9 +157,10 @@ class TableBranches:
             return True
         if not self._swap(doing, base, self._table.metadata_builder(base).removeRef(branch).build()):
             return False
-        # The branch is gone already. Snapshots that stay because of an error here are removed by the next expiry.
+        # What readers saw before the branch began stays, also if a rollback has undone it meanwhile: the table may be
+        # taken forward to it. The branch is gone already: the next expiry removes what stays because of an error here.
         with suppress(*CALL_ERRORS):
-            self._table.expire(own_snapshots(log, branch))
+            self._table.expire(own_snapshots(log, branch) - log.shown)
         return True
 
     def _read(self, position: BranchPosition) -> _TableView:

@@ -152,6 +152,11 @@ class MetadataFile(msgspec.Struct, frozen=True, rename="kebab"):
     metadata_file: str
 
 
+class _SnapshotLogEntry(msgspec.Struct, frozen=True, rename="kebab"):
+    snapshot_id: int
+    timestamp_ms: int
+
+
 class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     """A table's metadata file, with the fields that we use."""
 
@@ -171,6 +176,8 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     last_sequence_number: int = 0
     # The metadata files before this one, oldest first.
     metadata_log: tuple[MetadataFile, ...] = ()
+    # The snapshots that readers saw, oldest first.
+    snapshot_log: tuple[_SnapshotLogEntry, ...] = ()
 
     @property
     def position(self) -> int | None:
@@ -181,6 +188,11 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     def branches(self) -> Mapping[str, int]:
         """The last snapshot of each branch, `main` among them."""
         return {name: each.snapshot_id for name, each in self.refs.items() if each.type == "branch"}
+
+    @property
+    def shown(self) -> frozenset[int]:
+        """The snapshots that readers saw."""
+        return frozenset(each.snapshot_id for each in self.snapshot_log)
 
     @property
     def columns(self) -> IcebergSchema:
@@ -245,15 +257,9 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
         return tuple(field for field in fields if field.transform != "void")
 
 
-class _SnapshotLogEntry(msgspec.Struct, frozen=True, rename="kebab"):
-    snapshot_id: int
-    timestamp_ms: int
-
-
 class FullTableLog(TableLog, frozen=True, rename="kebab"):
-    """A table's metadata, with its properties and the snapshots that readers saw, oldest first."""
+    """A table's metadata, with its properties."""
 
-    snapshot_log: tuple[_SnapshotLogEntry, ...] = ()
     properties: Mapping[str, str] = {}
 
 

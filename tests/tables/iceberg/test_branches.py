@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import MergeMode, WriteMode
+from dagster_airbyte_proto.tables.formats import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
 from dagster_airbyte_proto.tables.iceberg.log import History
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
@@ -75,6 +76,24 @@ def test_a_dropped_branch_leaves_no_snapshot_and_no_file(
     assert spark.table(f"{target.qualified}.snapshots").count() == 1
     assert not any(Path(file.path).exists() for file in load.files)
     assert names(iceberg_rows(target)) == [(0, "old")]
+
+
+def test_a_dropped_branch_leaves_the_snapshots_to_which_the_table_may_go_forward(
+    iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader
+) -> None:
+    """The branch began at a snapshot that a rollback has undone since: no other branch has it any more."""
+    rewinder = rewinder_of(iceberg)
+    first, second = (
+        iceberg.commit(f"l{number}", part(target, WriteMode.APPEND, [{"id": number, "name": "old"}])).snapshot_id
+        for number in (1, 2)
+    )
+    load = branch_part(target, WriteMode.OVERWRITE, [(3, "a")])
+    iceberg.commit("l3", load)
+    assert rewinder.rewind(target.name, first, seen=rewinder.past(target.name), version=1)
+    iceberg.drop_branch(target.name, BRANCH)
+    assert not any(Path(file.path).exists() for file in load.files)
+    assert rewinder.rewind(target.name, second, seen=rewinder.past(target.name), version=2)
+    assert names(iceberg_rows(target)) == [(1, "old"), (2, "old")]
 
 
 def test_a_load_that_landed_is_not_refused_where_the_log_cannot_be_read_once_more(
