@@ -5,7 +5,7 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,11 +36,16 @@ _ACTION = msgspec.json.Decoder(_Action)
 
 
 class DeltaLog(NamedTuple):
-    """A table at a version. `loads` has the version that the writer of each load expected its commit to get."""
+    """A table at a version. `loads` has the version that the writer of each load expected its commit to get.
+
+    `written_ns` is the time of the version's file: a file of that version with another time is of another table, which
+    has this one's place by now.
+    """
 
     version: int
     metadata: TableMetadata
     loads: Mapping[str, int]
+    written_ns: int | None = None
 
 
 def read_log(files: fs.FileSystem, folder: str, known: DeltaLog | None = None) -> DeltaLog | None:
@@ -48,13 +53,13 @@ def read_log(files: fs.FileSystem, folder: str, known: DeltaLog | None = None) -
 
     Returns None where there is no table.
     """
-    names = [found.base_name for found in files.get_file_info(fs.FileSelector(folder, allow_not_found=True))]
-    commits = {int(found["version"]) for name in names if (found := _COMMIT.fullmatch(name))}
+    listed = {found.base_name: found for found in files.get_file_info(fs.FileSelector(folder, allow_not_found=True))}
+    commits = {int(found["version"]): listed[name].mtime_ns for name in listed if (found := _COMMIT.fullmatch(name))}
     newest = max(commits, default=-1)
     if newest < 0:
         return None
-    if known is None or newest < known.version or not _goes_on(commits, known.version, newest):
-        known = _newest_checkpoint(files, folder, names, newest)
+    if known is None or newest < known.version or not _is_of_same_table(commits, known, newest):
+        known = _newest_checkpoint(files, folder, list(listed), newest)
         if not _goes_on(commits, known.version, newest):
             remedy = "Was something deleted from its folder _delta_log by hand?"
             raise TableError("reading the log of a table", f"versions of {folder} are missing", remedy=remedy)
@@ -65,10 +70,16 @@ def read_log(files: fs.FileSystem, folder: str, known: DeltaLog | None = None) -
                 metadata = action.meta_data or metadata
                 if action.txn is not None:
                     loads[action.txn.app_id] = action.txn.version
-    return DeltaLog(newest, metadata, loads)
+    return DeltaLog(newest, metadata, loads, commits[newest])
 
 
-def _goes_on(commits: set[int], version: int, newest: int) -> bool:
+def _is_of_same_table(commits: Mapping[int, int | None], known: DeltaLog, newest: int) -> bool:
+    """True if the log goes on from the known version. Delta deletes old files: then nobody can tell the version's."""
+    is_known_one = commits.get(known.version, known.written_ns) == known.written_ns
+    return is_known_one and _goes_on(commits, known.version, newest)
+
+
+def _goes_on(commits: Collection[int], version: int, newest: int) -> bool:
     return all(each in commits for each in range(version + 1, newest + 1))
 
 

@@ -1,6 +1,7 @@
 """The log of a Delta table, read from files as Delta writes them."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,17 @@ def test_a_log_is_read_on_from_the_version_that_is_known(tmp_path: Path) -> None
     _write(tmp_path, 2, _txn("l2", 2), {"metaData": _metadata("m2")})
     second = _read(tmp_path, first)
     assert (second.version, second.metadata.id, second.loads) == (2, "m2", {"l1": 1, "l2": 2})
+
+
+def test_a_table_that_was_made_again_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
+    _write(tmp_path, 0, {"metaData": _metadata("before")})
+    _write(tmp_path, 1, _txn("l1", 1))
+    first = _read(tmp_path)
+    for version in range(3):
+        _write(tmp_path, version, *([] if version else [{"metaData": _metadata("now")}]))
+    os.utime(tmp_path / f"{1:020}.json", (1, 1))
+    again = _read(tmp_path, first)
+    assert (again.version, again.metadata.id, again.loads) == (2, "now", {})
 
 
 @pytest.mark.parametrize("parts", [1, 2])
