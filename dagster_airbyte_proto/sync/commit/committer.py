@@ -52,6 +52,7 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file, remove_orphan_files
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
+from dagster_airbyte_proto.sync.commit.part_commit import commit_part, find_or_commit_part, find_part
 from dagster_airbyte_proto.sync.commit.rejected_rows import parts_of_rejected
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunTelemetry
 from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
@@ -136,7 +137,7 @@ class Committer:
                     self._remove_files(load)
             raise
         reach("load.announced")
-        return self._commit_tables(load, _commit)
+        return self._commit_tables(load, commit_part)
 
     def promote(self, outcome: LoadOutcome) -> LoadOutcome:
         """Moves the states of a landed load. Durable on return."""
@@ -159,7 +160,7 @@ class Committer:
 
         def commit_if_readable(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | None:
             try:
-                landed = _find(tables, load, part)
+                landed = find_part(tables, load, part)
             except CommitUnknown as error:
                 if isinstance(error, LandedUnseen) and not resolution.as_landed:
                     remedy = "Resolve it as landed, or let a sync show its rows."
@@ -173,7 +174,7 @@ class Committer:
                 return None
             try:
                 # An unknown outcome of this commit is raised: the word was not about it.
-                return landed or _commit(tables, load, part)
+                return landed or commit_part(tables, load, part)
             except TableError:
                 silent.add(part.stream)
                 return None
@@ -245,14 +246,14 @@ class Committer:
         """Commits and promotes a load that an earlier run announced."""
         reach("recover.begun")
         with self._telemetry.load(load):
-            return self.promote(self._commit_tables(load, _find_or_commit))
+            return self.promote(self._commit_tables(load, find_or_commit_part))
 
     def give_up(self, load: Load, refusal: TableError, *, whole: bool = False) -> LoadOutcome:
         """Ends a load that an earlier run announced. Of its parts only those that have landed count; as a `whole` none
         does: all its rows come again, and may."""
 
         def find_or_refuse(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
-            if whole or (landed := _find(tables, load, part)) is None:
+            if whole or (landed := find_part(tables, load, part)) is None:
                 raise refusal
             return landed
 
@@ -296,41 +297,6 @@ class Committer:
 
 
 _CommitPart = Callable[[TableWriter, Load, StagedRows], CommittedRows | None]
-
-
-def _commit(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
-    """Commits a part that its table does not have."""
-    try:
-        return tables.commit(load.load_id, part)
-    except CommitUnknown as error:
-        remedy = error.remedy or (
-            f"Load {load.load_id} stays announced. The next sync, or `airbyte-proto recover {load.connection}`, finds"
-            f" out whether its rows are in table {part.table}."
-        )
-        raise CommitUnknown(error.doing, error.found, remedy=remedy, stream=error.stream) from error
-
-
-def _find_or_commit(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
-    """Commits a part that an earlier run may have committed. Raises CommitUnknown where its table cannot tell."""
-    return _find(tables, load, part) or _commit(tables, load, part)
-
-
-def _find(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | None:
-    """Looks for a part in its table. Raises CommitUnknown, with the ways out, where the table cannot tell."""
-    try:
-        return tables.find_load(load.load_id, part)
-    except ProtoError as error:
-        if isinstance(error, CommitUnknown) and error.remedy:
-            raise
-        raise CommitUnknown(
-            f"recovering load {load.load_id} of connection {load.connection}",
-            f"it is unknown whether its rows are in table {part.table}: {error.found}",
-            remedy="Make the table readable and sync again: that finds out. If it never will be, look for the rows"
-            f" (`airbyte-proto loads show {load.load_id}` has queries for that) and run `airbyte-proto loads resolve"
-            f" {load.load_id} --as landed` (they are there, its state moves), or `--as lost` (they are not, the"
-            f" connector sends them again). In Dagster, the job resolve_load_{load.connection} does the same.",
-            stream=str(part.stream),
-        ) from error
 
 
 def _without_lost(outcome: LoadOutcome, lost: Collection[StreamId]) -> LoadOutcome:
