@@ -52,7 +52,12 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file, remove_orphan_files
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
-from dagster_airbyte_proto.sync.commit.part_commit import commit_part, find_or_commit_part, find_part
+from dagster_airbyte_proto.sync.commit.part_commit import (
+    commit_missing_part,
+    commit_part,
+    find_or_commit_part,
+    find_part,
+)
 from dagster_airbyte_proto.sync.commit.rejected_rows import parts_of_rejected
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunTelemetry
 from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
@@ -174,7 +179,7 @@ class Committer:
                 return None
             try:
                 # An unknown outcome of this commit is raised: the word was not about it.
-                return landed or commit_part(tables, load, part)
+                return landed or commit_missing_part(self._store, tables, load, part)
             except TableError:
                 silent.add(part.stream)
                 return None
@@ -246,7 +251,7 @@ class Committer:
         """Commits and promotes a load that an earlier run announced."""
         reach("recover.begun")
         with self._telemetry.load(load):
-            return self.promote(self._commit_tables(load, find_or_commit_part))
+            return self.promote(self._commit_tables(load, partial(find_or_commit_part, self._store)))
 
     def give_up(self, load: Load, refusal: TableError, *, whole: bool = False) -> LoadOutcome:
         """Ends a load that an earlier run announced. Of its parts only those that have landed count; as a `whole` none

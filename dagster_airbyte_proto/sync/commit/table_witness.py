@@ -2,14 +2,14 @@
 
 The table is the witness, the store is the memory. Where one of them was set back, or is another one, a sync would skip
 rows or land them twice, and nobody would notice. So it is refused, for that stream alone. A sync that replaces the
-table needs no memory.
+table needs no memory. A load that a dead run left is held against it too, before it lands.
 """
 
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.loads.load import RELAY_ID_PREFIX
+from dagster_airbyte_proto.loads.load import RELAY_ID_PREFIX, Load, StagedRows
 from dagster_airbyte_proto.loads.program_identity import is_same_target, program_in
 from dagster_airbyte_proto.loads.table import Witness
 from dagster_airbyte_proto.model import StreamId, WriteMode
@@ -47,6 +47,28 @@ def check_witness(
             found,
             remedy=remedy if witness is not None else f"Mount its disk if it is not mounted. {remedy}",
             stream=str(stream),
+        )
+
+
+def check_not_set_back(store: StateStore, load: Load, part: StagedRows, witness: Witness | None) -> None:
+    """Raises TableError if the table of a part that has not landed was set back behind the load before it.
+
+    With the part in it, the table would end with the load that the state belongs to, and nobody would notice that rows
+    before it are missing.
+    """
+    landed, logged = store.landed_tables(load.connection).get(part.stream), store.load(load.load_id)
+    # Runs of partitions land side by side: of two of them the order says nothing.
+    is_of_partition = logged is not None and bool(logged.partition)
+    if landed is None or witness is None or is_of_partition:
+        return
+    if not landed.is_covered or landed.table_id != part.table_id:
+        return
+    if found := _set_back(store, witness, landed):
+        raise TableError(
+            f"recovering load {load.load_id} of connection {load.connection}",
+            found,
+            remedy="Its rows stay out. Run again: the error then says how everything is read, or sent, again.",
+            stream=str(part.stream),
         )
 
 
@@ -111,6 +133,12 @@ def _contradiction(store: StateStore, stream: StreamId, witness: Witness | None,
             f"its last load ({landed.load_id}, {landed.write}) moved no state, so the connector sends its rows again:"
             " they would be there twice, or those deleted since then would stay"
         )
+    return _set_back(store, witness, landed)
+
+
+def _set_back(store: StateStore, witness: Witness, landed: LandedTable) -> str:
+    """Says how a table was set back behind the load that landed in it last; empty if it was not."""
+    newest = store.load(witness.newest_load) if witness.newest_load else None
     last = store.load(landed.load_id)
     if newest is not None and last is not None and newest.order < last.order:
         return (
@@ -118,6 +146,6 @@ def _contradiction(store: StateStore, stream: StreamId, witness: Witness | None,
             " between them would be missing"
         )
     # A load that an older release announced has left no connection in the table, and the store no table id.
-    if newest is None and witness.is_whole and landed.table_id:
+    if not witness.newest_load and witness.is_whole and landed.table_id:
         return f"it was set back to before load {landed.load_id}, whose state is stored: its rows would be missing"
     return ""

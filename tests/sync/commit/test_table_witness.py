@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
+from dagster_airbyte_proto.checkpoints.store import LoadStatus
+from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
+from dagster_airbyte_proto.testing.faults import CallFault
+from tests.sync.commit.test_unknown_outcomes import resolve, sync
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH, Shop
 from tests.sync.test_sync import two
@@ -99,6 +103,40 @@ def test_a_table_that_was_set_back_to_its_beginning_is_refused(shop: OpenShop) -
     newest = max(log_of(place, "users").glob("*.json"))
     newest.unlink()
     refused(place.sync_of(two(20, 20)), "users", "it was set back to before load")
+
+
+def left_before_a_table_is_set_back(place: Shop, state: str) -> None:
+    """A dead run has announced a load of both streams, which has landed in neither table. Then users is set back."""
+    for count in (10, 20):
+        place.sync_of({**two(count, count), "state": state})
+    place.offer({**two(30, 30), "state": state})
+    sync(place, store={("announce", 1): CallFault.AFTER})
+    assert len(place.store.announced_loads("shop")) == 1
+    max(log_of(place, "users").glob("*.json")).unlink()
+
+
+def test_a_load_that_a_dead_run_left_does_not_hide_that_its_table_was_set_back(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    left_before_a_table_is_set_back(place, "stream")
+    report = place.sync()
+    assert report.recovered_loads == 1
+    refused(report, "users", "it was set back to load")
+    assert report.streams["orders"].status is SyncStatus.COMPLETE
+    assert place.positions() == {"users": 20, "orders": 30}
+    assert place.sync(REFRESH).status is SyncStatus.COMPLETE
+    assert rows(place) == (30, 30)
+
+
+def test_a_load_whose_table_was_set_back_is_resolved_as_landed_under_a_shared_state(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    left_before_a_table_is_set_back(place, "global")
+    with pytest.raises(TableError, match="it was set back to load") as error:
+        place.sync()
+    for word in ("1 of their 2 tables refused", "--as landed", "--refresh"):
+        assert word in str(error.value)
+    assert resolve(place, as_landed=True) is LoadStatus.DONE
+    assert place.sync(REFRESH).status is SyncStatus.COMPLETE
+    assert rows(place) == (30, 30)
 
 
 def test_the_order_of_loads_does_not_depend_on_the_clock(shop: OpenShop) -> None:
