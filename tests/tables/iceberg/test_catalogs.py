@@ -14,13 +14,14 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
-from dagster_airbyte_proto.model import MergeMode, WriteMode
+from dagster_airbyte_proto.model import MergeMode, TableName, WriteMode
 from dagster_airbyte_proto.tables.care import ProtectedFiles
 from dagster_airbyte_proto.tables.formats import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import spark_config, start_session
+from dagster_airbyte_proto.tables.spark.session import query, spark_config, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from dagster_airbyte_proto.tables.sql_names import qualified
 from tests.conformance.table_branches import BranchConformance
 from tests.conformance.table_rows import SCHEMA, Bench, NewTable, Row, names, part, position_deletes, put, table_name
 from tests.conformance.table_writer import TableWriterConformance
@@ -229,6 +230,27 @@ class TestTablesInS3(ObjectStoreConformance):
     @pytest.fixture
     def bench(self, s3_bench: Bench) -> Bench:
         return s3_bench
+
+
+def test_files_of_a_renamed_table_are_no_orphans_of_the_next_one_of_its_name(
+    spark: SparkSession, sqlite_bench: Bench
+) -> None:
+    writer, spec, ours = sqlite_bench.writer, TableSpec(table_name(), SCHEMA), ProtectedFiles()
+    assert isinstance(writer, IcebergTables)
+    care, tomorrow = IcebergCare(writer), datetime.now(UTC) + timedelta(days=1)
+    before = writer.prepare(spec)
+    writer.commit("l1", part(before, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
+    name = TableName(spec.name.namespace, f"{spec.name.name}_before")
+    renamed = qualified(writer.catalog, name)
+    query(spark, f"alter table {before.qualified} rename to {renamed}")
+    target = writer.prepare(spec)
+    assert target.location == before.location
+    for each, other in ((target.name, name), (name, target.name)):
+        with pytest.raises(TableError, match=f"table {other} lies in the same folder"):
+            care.remove_orphans(each, before=tomorrow, protected=ours)
+    assert query(spark, f"select id from {renamed}").rows == [[1]]
+    query(spark, f"drop table {renamed}")
+    assert len(care.remove_orphans(target.name, before=tomorrow, protected=ours)) == 1
 
 
 def refused(spark_settings: SparkSettings, warehouse: str, **properties: str) -> ConfigError:

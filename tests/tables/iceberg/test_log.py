@@ -9,10 +9,12 @@ import pytest
 
 from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows, TableTotals
+from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
 from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
+from dagster_airbyte_proto.tables.iceberg.care.orphan_files import may_be_shared
 from dagster_airbyte_proto.tables.iceberg.commit.expired_loads import search_expired
 from dagster_airbyte_proto.tables.iceberg.log import History, MetadataFile, Snapshot, TableLog, snapshots_since
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
@@ -114,6 +116,32 @@ def test_a_load_is_looked_for_among_expired_snapshots_by_their_numbers(
 
 def test_a_table_of_format_1_has_no_numbers_by_which_a_load_is_placed() -> None:
     assert (_cut_log(version=1).position, _cut_log().position) == (None, 5)
+
+
+@pytest.mark.parametrize(
+    ("files", "named", "expected"),
+    [
+        ((), (), False),
+        (("00000-a", "00001-b"), ("00000-a",), False),
+        # Metadata names the last hundred files alone. The current one is not among them.
+        (("00000-a", "00001-b", "00002-c"), ("00001-b",), False),
+        (("00000-a", "00000-other", "00001-b"), ("00000-a",), True),
+        # Of the other table the first files are gone, or of this one.
+        (("00000-a", "00001-b", "00007-other"), ("00000-a",), True),
+        (("00000-other", "00006-a", "00007-b", "00007-other.gz"), ("00006-a",), True),
+        (("v1", "v2", "v3"), (), False),  # A catalog of type `hadoop`.
+    ],
+)
+def test_a_folder_that_has_metadata_of_another_table_may_be_shared(
+    tmp_path: Path, files: tuple[str, ...], named: tuple[str, ...], *, expected: bool
+) -> None:
+    folder = tmp_path / "metadata"
+    folder.mkdir()
+    for name in files:
+        (folder / f"{name}.metadata.json").touch()
+    (folder / "snap-1.avro").touch()
+    metadata_log = tuple(MetadataFile(f"{folder}/{name}.metadata.json") for name in named)
+    assert may_be_shared(LOCAL, TableLog(2, str(tmp_path), 1, 0, (), 0, (), metadata_log=metadata_log)) is expected
 
 
 @pytest.fixture

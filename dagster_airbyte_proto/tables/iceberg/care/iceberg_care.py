@@ -45,6 +45,7 @@ class IcebergCare(IcebergFacts):
     def remove_orphans(self, name: TableName, *, before: datetime, protected: ProtectedFiles) -> tuple[str, ...]:
         with table_errors(f"removing orphan files of table {name}"):
             table, log = open_table(self._session, self._qualified(name))
+            self._check_has_own_folder(name, log, self._storage)
             files = removable_files(self._session, self._storage, log.location, protected)
             if files is None:
                 return ()

@@ -3,6 +3,8 @@
 Iceberg itself finds out which of them no snapshot has.
 """
 
+import re
+
 import pyarrow as pa
 import pyspark
 from pyarrow import fs
@@ -12,7 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto.loads.object_stores.known import is_in_object_store
 from dagster_airbyte_proto.loads.storage import Storage, without_file_scheme
 from dagster_airbyte_proto.tables.care import ProtectedFiles
+from dagster_airbyte_proto.tables.iceberg.log import TableLog
 from dagster_airbyte_proto.tables.sql_names import text_literal
+
+_METADATA_FILE = re.compile(r"([0-9]+)-.*\.metadata\.json")
 
 
 def removable_files(
@@ -22,6 +27,21 @@ def removable_files(
     is_in_store = is_in_object_store(location)
     listed = _in_store(session, storage, location) if is_in_store else _on_disk(session, location)
     return None if listed is None else _without_protected(listed, location, protected)
+
+
+def may_be_shared(storage: Storage, log: TableLog) -> bool:
+    """True if the folder of a table may be that of another one too.
+
+    Most catalogs leave a table that is renamed in its folder, and give the same folder to the next one of that name.
+    Then it has the metadata files of both. Each table numbers its own, and names the last hundred but for the current.
+    """
+    filesystem, place = storage.at(log.location)
+    listed = filesystem.get_file_info(fs.FileSelector(f"{place}/metadata", allow_not_found=True))
+    numbers = {info.base_name: int(found[1]) for info in listed if (found := _METADATA_FILE.fullmatch(info.base_name))}
+    named = {file.metadata_file.rpartition("/")[2] for file in log.metadata_log}
+    oldest = min((number for name, number in numbers.items() if name in named), default=0)
+    unnamed = [name for name, number in numbers.items() if name not in named and number >= oldest]
+    return len(unnamed) > 1 or len(set(numbers.values())) < len(numbers)
 
 
 def _in_store(session: SparkSession, storage: Storage, location: str) -> DataFrame | None:

@@ -1,18 +1,23 @@
 """The facts and the history of Iceberg tables, from their logs and their metadata tables. It needs no JVM."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pyspark
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto.errors import ProtoError, TableError
+from dagster_airbyte_proto.loads.storage import Storage, without_file_scheme
 from dagster_airbyte_proto.loads.table import BRANCH_PREFIX
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import SMALL_SHARE, SnapshotChange, TableFacts, TableHistory
 from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.iceberg.branches import own_snapshots
+from dagster_airbyte_proto.tables.iceberg.care.orphan_files import may_be_shared
 from dagster_airbyte_proto.tables.iceberg.handle import table_errors
 from dagster_airbyte_proto.tables.iceberg.log import COMPACTION, REWOUND_AT, FullTableLog, Snapshot, lineage
+from dagster_airbyte_proto.tables.spark.jvm.errors import SESSION_ERRORS
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted
 
@@ -61,6 +66,25 @@ class IcebergFacts:
         current = next(lineage(log, log.current_snapshot_id), None)
         return TableHistory(tuple(map(_change, log.snapshots)), shown, str(current.snapshot_id) if current else None)
 
+    def _check_has_own_folder(self, name: TableName, log: FullTableLog, storage: Storage) -> None:
+        """Raises TableError if another table of the catalog lies in the same folder: its files look like orphans."""
+        if not may_be_shared(storage, log):
+            return
+        for other in self.names():
+            if other != name and self._location(other) == _folder(log):
+                raise TableError(
+                    f"removing orphan files of table {name}",
+                    f"table {other} lies in the same folder, as one that was renamed does: its files would be removed",
+                    remedy=f"Copy the rows of {other} into a new table (CREATE TABLE … AS SELECT), and drop it without"
+                    " PURGE. Nothing was removed.",
+                )
+
+    def _location(self, name: TableName) -> str | None:
+        """Returns the folder of a table; None for one that cannot be read, or is of another format."""
+        with suppress(ProtoError, *SESSION_ERRORS):
+            return _folder(self._read_log(self._qualified(name)))
+        return None
+
     def _files(self, name: TableName, log: FullTableLog) -> dict[str, int]:
         small = int(SMALL_SHARE * int(log.properties.get("write.target-file-size-bytes", _TARGET_BYTES)))
         by_kind = f"select content = 0, count(*), sum(file_size_in_bytes), count_if(file_size_in_bytes < {small})"
@@ -95,6 +119,10 @@ def expirable_snapshots(log: FullTableLog, snapshot_ids: Collection[str]) -> lis
     in_use = heads.union(*(own_snapshots(log, each) for each in open_branches))
     old = [each.snapshot_id for each in log.snapshots if str(each.snapshot_id) in snapshot_ids]
     return [each for each in old if each not in in_use]
+
+
+def _folder(log: FullTableLog) -> str:
+    return without_file_scheme(log.location).rstrip("/")
 
 
 def _unquoted(namespace: str) -> str:

@@ -68,9 +68,9 @@ class RemoteIcebergCare(IcebergFacts):
 
     def remove_orphans(self, name: TableName, *, before: datetime, protected: ProtectedFiles) -> tuple[str, ...]:
         with table_errors(f"removing orphan files of table {name}"):
-            files = removable_files(
-                self._session, self._storage, self._open(self._qualified(name)).log.location, protected
-            )
+            log = self._open(self._qualified(name)).log
+            self._check_has_own_folder(name, log, self._storage)
+            files = removable_files(self._session, self._storage, log.location, protected)
             if files is None:
                 return ()
             view, until = f"airbyte_files_{uuid4().hex}", text_literal(before.isoformat(sep=" "))
