@@ -278,7 +278,8 @@ class DeltaTables:
         points.reach("table.committed")
         # If another writer has landed the load meanwhile, Delta skips the job silently. The attempt id in the commit
         # tells whose it was.
-        now = self.java().snapshot(location, load_id)
+        with outcome_unknown(f"committing load {load_id}", str(part.stream)):
+            now = self.java().snapshot(location, load_id)
         if now.load_version is None:
             raise CommitUnknown(
                 f"committing load {load_id}", "the table's log does not show it", stream=str(part.stream)

@@ -1,5 +1,6 @@
 """The log of a Delta table as commits and recovery read it: files that fail, and loads that it forgets."""
 
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ from dagster_airbyte_proto.loads.load import HighWaterMark
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.tables.delta.jvm import DeltaSnapshot
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -54,6 +56,27 @@ def test_a_staged_file_that_is_gone_is_no_unknown_commit(delta: DeltaTables) -> 
     deletes.unlink()
     with pytest.raises(TableError, match=deletes.name):
         delta.commit("l1", load)
+
+
+def test_a_log_that_cannot_be_read_behind_the_job_of_a_load_is_no_refusal(
+    delta: DeltaTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = delta.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
+    first, second = (part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": each}]) for each in "ab")
+    delta.commit("l1", first)
+    java = delta.java()
+    snapshot, looks = java.snapshot, count(1)
+
+    def snapshot_once(location: str, load_id: str | None = None) -> DeltaSnapshot:
+        if next(looks) > 1:
+            raise TableError("reading the log of a Delta table", "the disk is gone")
+        return snapshot(location, load_id)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(java, "snapshot", snapshot_once)
+        with pytest.raises(CommitUnknown, match="the disk is gone"):
+            delta.commit("l2", second)
+    assert delta.find_load("l2", second) is not None
 
 
 def test_a_table_of_many_loads_is_committed_to_without_a_job_that_reads_its_log(
