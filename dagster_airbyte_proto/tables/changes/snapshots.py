@@ -6,7 +6,7 @@ A session of Spark Connect reads the log of an Iceberg table and tags it, but ha
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -19,7 +19,7 @@ from dagster_airbyte_proto.tables.changes.row_events import ChangeFinder, Events
 from dagster_airbyte_proto.tables.changes.whole_files import whole_files
 from dagster_airbyte_proto.tables.delta.jvm import JavaDelta
 from dagster_airbyte_proto.tables.iceberg.connect.remote_table import open_remote_table
-from dagster_airbyte_proto.tables.iceberg.handle import open_table, table_errors
+from dagster_airbyte_proto.tables.iceberg.handle import alone, open_table, table_errors
 from dagster_airbyte_proto.tables.iceberg.log import TableLog
 from dagster_airbyte_proto.tables.planner import WholeFiles
 from dagster_airbyte_proto.tables.remote_sessions import is_remote
@@ -64,9 +64,9 @@ def keep_snapshot(session: SparkSession, tag: str, snapshot: TableSnapshot) -> N
             return
         table = open_table(session, snapshot.table).table
         if known is None:
-            table.manageSnapshots().createTag(tag, wanted).commit()
+            _commit_tag(table, table.manageSnapshots().createTag(tag, wanted))
         elif known.snapshot_id != wanted:
-            table.manageSnapshots().replaceTag(tag, wanted).commit()
+            _commit_tag(table, table.manageSnapshots().replaceTag(tag, wanted))
 
 
 def release_snapshot(session: SparkSession, tag: str, table: str) -> None:
@@ -74,7 +74,13 @@ def release_snapshot(session: SparkSession, tag: str, table: str) -> None:
     with table_errors(f"removing the tag {tag} of {table}"):
         opened = open_table(session, table)
         if tag in opened.log.refs:
-            opened.table.manageSnapshots().removeTag(tag).commit()
+            _commit_tag(opened.table, opened.table.manageSnapshots().removeTag(tag))
+
+
+def _commit_tag(table: Any, change: Any) -> None:
+    """Commits the change of a tag (Java's). Like a load: a sync may commit to the table at the same moment."""
+    with alone(table):
+        change.commit()
 
 
 def files_at(session: SparkSession, snapshot: TableSnapshot) -> WholeFiles | None:
