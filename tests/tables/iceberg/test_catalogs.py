@@ -242,7 +242,7 @@ def test_files_of_a_renamed_table_are_no_orphans_of_the_next_one_of_its_name(
     writer.commit("l1", part(before, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
     name = TableName(spec.name.namespace, f"{spec.name.name}_before")
     renamed = qualified(writer.catalog, name)
-    query(spark, f"alter table {before.qualified} rename to {renamed}")
+    query(spark, f"alter table {before.qualified} rename to {name.namespace}.{name.name}")
     target = writer.prepare(spec)
     assert target.location == before.location
     for each, other in ((target.name, name), (name, target.name)):
