@@ -59,6 +59,7 @@ from dagster_airbyte_proto.sync.commit.part_commit import (
     find_part,
 )
 from dagster_airbyte_proto.sync.commit.rejected_rows import parts_of_rejected
+from dagster_airbyte_proto.sync.commit.table_witness import LoadMemory
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunTelemetry
 from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
 
@@ -162,6 +163,7 @@ class Committer:
         Raises ConfigError where no person is needed, and where the word would double rows.
         """
         silent: set[StreamId] = set()
+        memory = LoadMemory.of(self._store, load)
 
         def commit_if_readable(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | None:
             try:
@@ -179,7 +181,7 @@ class Committer:
                 return None
             try:
                 # An unknown outcome of this commit is raised: the word was not about it.
-                return landed or commit_missing_part(self._store, tables, load, part)
+                return landed or commit_missing_part(memory, tables, load, part)
             except TableError:
                 silent.add(part.stream)
                 return None
@@ -251,7 +253,8 @@ class Committer:
         """Commits and promotes a load that an earlier run announced."""
         reach("recover.begun")
         with self._telemetry.load(load):
-            return self.promote(self._commit_tables(load, partial(find_or_commit_part, self._store)))
+            memory = LoadMemory.of(self._store, load)
+            return self.promote(self._commit_tables(load, partial(find_or_commit_part, memory)))
 
     def give_up(self, load: Load, refusal: TableError, *, whole: bool = False) -> LoadOutcome:
         """Ends a load that an earlier run announced. Of its parts only those that have landed count; as a `whole` none

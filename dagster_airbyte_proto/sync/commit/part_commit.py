@@ -6,11 +6,10 @@ The errors say what a person can do: where nobody can tell whether a part has la
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.errors import CommitUnknown, ProtoError
 from dagster_airbyte_proto.loads.load import CommittedRows, Load, StagedRows
 from dagster_airbyte_proto.model import REPLACING
-from dagster_airbyte_proto.sync.commit.table_witness import check_not_set_back
+from dagster_airbyte_proto.sync.commit.table_witness import LoadMemory, check_not_set_back
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 
@@ -26,9 +25,9 @@ def commit_part(tables: TableWriter, load: Load, part: StagedRows) -> CommittedR
         raise CommitUnknown(error.doing, error.found, remedy=remedy, stream=error.stream) from error
 
 
-def find_or_commit_part(store: StateStore, tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
+def find_or_commit_part(memory: LoadMemory, tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
     """Commits a part that an earlier run may have committed. Raises CommitUnknown where its table cannot tell."""
-    return find_part(tables, load, part) or commit_missing_part(store, tables, load, part)
+    return find_part(tables, load, part) or commit_missing_part(memory, tables, load, part)
 
 
 def find_part(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | None:
@@ -37,13 +36,13 @@ def find_part(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRow
         return tables.find_load(load.load_id, part)
 
 
-def commit_missing_part(store: StateStore, tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
+def commit_missing_part(memory: LoadMemory, tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
     """Commits a part of an earlier run that its table lacks. Raises TableError if the table was set back meanwhile, and
     rows that the state of the part covers would be missing before it."""
     if _needs_rows_before(load, part):
         with _unknown_if_unreadable(load, part):
             witness = tables.witness(part.table, load.connection)
-        check_not_set_back(store, load, part, witness)
+        check_not_set_back(memory, load, part, witness)
     return commit_part(tables, load, part)
 
 

@@ -5,9 +5,11 @@ rows or land them twice, and nobody would notice. So it is refused, for that str
 table needs no memory. A load that a dead run left is held against it too, before it lands.
 """
 
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import NamedTuple
 
-from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
+from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import RELAY_ID_PREFIX, Load, StagedRows
 from dagster_airbyte_proto.loads.program_identity import is_same_target, program_in
@@ -35,6 +37,22 @@ class Remembered(NamedTuple):
     unproved: str = ""
 
 
+class LoadMemory(NamedTuple):
+    """The store's memory of the tables of one load, read once for all of its parts: the last load that landed for each
+    stream, and each load by its id."""
+
+    landed: Mapping[StreamId, LandedTable]
+    logged: Callable[[str], LoggedLoad | None]
+
+    @classmethod
+    def of(cls, store: StateStore, load: Load) -> "LoadMemory":
+        logged = cache(store.load)
+        found = logged(load.load_id)
+        # Runs of partitions land side by side: of two of them the order says nothing.
+        is_of_partition = found is not None and bool(found.partition)
+        return cls({} if is_of_partition else store.landed_tables(load.connection), logged)
+
+
 def check_witness(
     store: StateStore, lease: Lease, stream: StreamId, witness: Witness | None, remembered: Remembered
 ) -> None:
@@ -50,20 +68,16 @@ def check_witness(
         )
 
 
-def check_not_set_back(store: StateStore, load: Load, part: StagedRows, witness: Witness | None) -> None:
+def check_not_set_back(memory: LoadMemory, load: Load, part: StagedRows, witness: Witness | None) -> None:
     """Raises TableError if the table of a part that has not landed was set back behind the load before it.
 
     With the part in it, the table would end with the load that the state belongs to, and nobody would notice that rows
     before it are missing.
     """
-    landed, logged = store.landed_tables(load.connection).get(part.stream), store.load(load.load_id)
-    # Runs of partitions land side by side: of two of them the order says nothing.
-    is_of_partition = logged is not None and bool(logged.partition)
-    if landed is None or witness is None or is_of_partition:
+    landed = memory.landed.get(part.stream)
+    if landed is None or witness is None or not landed.is_covered or landed.table_id != part.table_id:
         return
-    if not landed.is_covered or landed.table_id != part.table_id:
-        return
-    if found := _set_back(store, witness, landed):
+    if found := _set_back(memory.logged, witness, landed):
         raise TableError(
             f"recovering load {load.load_id} of connection {load.connection}",
             found,
@@ -133,13 +147,13 @@ def _contradiction(store: StateStore, stream: StreamId, witness: Witness | None,
             f"its last load ({landed.load_id}, {landed.write}) moved no state, so the connector sends its rows again:"
             " they would be there twice, or those deleted since then would stay"
         )
-    return _set_back(store, witness, landed)
+    return _set_back(store.load, witness, landed)
 
 
-def _set_back(store: StateStore, witness: Witness, landed: LandedTable) -> str:
+def _set_back(logged: Callable[[str], LoggedLoad | None], witness: Witness, landed: LandedTable) -> str:
     """Says how a table was set back behind the load that landed in it last; empty if it was not."""
-    newest = store.load(witness.newest_load) if witness.newest_load else None
-    last = store.load(landed.load_id)
+    newest = logged(witness.newest_load) if witness.newest_load else None
+    last = logged(landed.load_id)
     if newest is not None and last is not None and newest.order < last.order:
         return (
             f"it was set back to load {witness.newest_load}, and the state is that of load {landed.load_id}: the rows"
