@@ -166,7 +166,9 @@ def _make_version(folder: Path, snapshot: LogSnapshot) -> None:
     """Makes the folder of a version. It is there under its name only when it is whole."""
     version_folder = folder / _version(snapshot.number)
     if version_folder.exists():
-        return
+        if _is_version_of(version_folder, snapshot):
+            return
+        shutil.rmtree(version_folder)  # Of another log, which had come as far before somebody set it back.
     for left in folder.glob(".v*"):  # left by a process that died here: we hold the lock
         shutil.rmtree(left, ignore_errors=True)
     unfinished = folder / f".{version_folder.name}-{uuid.uuid4().hex}"
@@ -176,6 +178,16 @@ def _make_version(folder: Path, snapshot: LogSnapshot) -> None:
         (unfinished / name).hardlink_to(path)
     sync_folder(unfinished)
     unfinished.rename(version_folder)
+
+
+def _is_version_of(version_folder: Path, snapshot: LogSnapshot) -> bool:
+    """True if a folder shows this snapshot, and not another one of its number."""
+    linked = dict(_linked_files(snapshot))
+    return (
+        {path.name for path in version_folder.iterdir()} == {_COLUMNS, *linked}
+        and all((version_folder / name).samefile(path) for name, path in linked.items())
+        and pq.read_schema(version_folder / _COLUMNS).equals(arrow_schema(snapshot.columns))
+    )
 
 
 def _point_current_to(folder: Path, number: int) -> None:

@@ -135,6 +135,16 @@ def test_what_a_reader_opened_stays_for_an_hour_and_then_goes(tables: ParquetTab
     assert tables.commit("l1", old).was_there
 
 
+def test_what_a_log_that_was_set_back_has_shown_is_not_shown_again(tables: ParquetTables, target: TableTarget) -> None:
+    for number, name in enumerate("ab", 1):
+        tables.commit(f"l{number}", part(target, WriteMode.APPEND, [{"id": number, "name": name}]))
+    max(Path(target.location).glob("log/*.json")).unlink()
+    tables.prepare(TableSpec(USERS, SCHEMA))
+    assert names(rows(target)) == [(1, "a")]
+    tables.commit("l3", part(target, WriteMode.OVERWRITE, [{"id": 3, "name": "c"}]))
+    assert names(rows(target)) == [(3, "c")]
+
+
 def test_a_failure_to_show_a_load_leaves_it_to_recovery(tables: ParquetTables, target: TableTarget) -> None:
     load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
 
