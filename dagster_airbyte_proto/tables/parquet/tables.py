@@ -200,7 +200,8 @@ def _point_current_to(folder: Path, number: int) -> None:
 
 def _remove_old_versions(folder: Path, snapshot: LogSnapshot) -> None:
     """Removes versions that have not been current for a while, and the files that only they had."""
-    versions = sorted(folder.glob("v[0-9]*"))
+    # Those behind the current one are of a log that somebody set back: they say nothing of how old it is.
+    versions = sorted(each for each in folder.glob("v[0-9]*") if each.name <= _version(snapshot.number))
     young = time.time() - _KEEP_SECONDS
     for old, next_one in pairwise(versions):
         if next_one.stat().st_mtime < young:

@@ -139,6 +139,9 @@ def test_what_a_log_that_was_set_back_has_shown_is_not_shown_again(tables: Parqu
     for number, name in enumerate("ab", 1):
         tables.commit(f"l{number}", part(target, WriteMode.APPEND, [{"id": number, "name": name}]))
     max(Path(target.location).glob("log/*.json")).unlink()
+    an_hour_ago = time.time() - 3601
+    for version in Path(target.location).glob("v*"):
+        os.utime(version, (an_hour_ago, an_hour_ago))
     tables.prepare(TableSpec(USERS, SCHEMA))
     assert names(rows(target)) == [(1, "a")]
     tables.commit("l3", part(target, WriteMode.OVERWRITE, [{"id": 3, "name": "c"}]))
