@@ -116,7 +116,8 @@ class StagedRows(msgspec.Struct, frozen=True):
     `transform_states` are those of the stream's transforms after these rows. Rows for a destination are shaped as
     `relayed_as` says (`RelayTarget.fingerprint`), and go there by `relay_mode`. A part that `resends` has the records,
     in this order, that are kept of earlier loads because a destination rejected them: rows of these loads.
-    `log_position` is how far the table's log went before the load was announced, where a log is ever cut short.
+    `log_position` is how far the table's log went before the load was announced, where a log is ever cut short. A part
+    that `follows` a load counts on its rows: the table has to show them.
     """
 
     stream: StreamId
@@ -149,6 +150,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     relay_mode: PushMode | None = None
     resends: Mapping[str, tuple[int, ...]] = {}
     log_position: int | None = None
+    follows: str = ""
 
     @property
     def is_relayed(self) -> bool:

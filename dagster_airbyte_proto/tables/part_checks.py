@@ -1,6 +1,7 @@
 """The rules that every table format applies to a part before it commits it.
 
 - A part on a branch must come directly after the load that its position names.
+- A part that counts on the rows of a load before it is refused by a table that others have set back behind that load.
 - An equality delete removes rows of older loads only. Where there are none it is left out of the commit.
 - A high-water mark is stored only if it covers all rows of the table or branch.
 - A table's partitioning and slice column never change. A part that was staged for another layout is refused.
@@ -112,6 +113,17 @@ def check_table_id(doing: str, actual: str, part: StagedRows) -> None:
             doing,
             "another table has its name now: it was dropped and made again after the rows were staged",
             remedy="Sync again.",
+            stream=str(part.stream),
+        )
+
+
+def check_follows(doing: str, part: StagedRows, *, is_shown: bool) -> None:
+    """Raises TableError if the table does not show the load that a part follows."""
+    if part.follows and not is_shown:
+        raise TableError(
+            doing,
+            f"the table was set back: it no longer has load {part.follows}, and the rows that it had would be missing",
+            remedy="Run again: the error then says how everything is read, or sent, again.",
             stream=str(part.stream),
         )
 

@@ -6,7 +6,7 @@ import pytest
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName, WriteMode
-from tests.conformance.table_rows import MODES, Bench, NewTable, part
+from tests.conformance.table_rows import MODES, Bench, NewTable, names, part
 
 
 class WitnessConformance(NewTable):
@@ -47,3 +47,14 @@ class WitnessConformance(NewTable):
             with pytest.raises(TableError, match="another table has its name now"):
                 tables.commit("l1", msgspec.structs.replace(load, table_id="of the one before"))
         assert bench.read(target) == []
+
+    def test_a_part_follows_a_load_that_readers_see(self, bench: Bench, target: TableTarget) -> None:
+        first, second = (part(target, WriteMode.APPEND, [{"id": number, "name": "a"}]) for number in (1, 2))
+        following = msgspec.structs.replace(second, follows="l1")
+        for tables in (bench.writer, bench.other):
+            with pytest.raises(TableError, match="it no longer has load l1"):
+                tables.commit("l2", following)
+        bench.writer.commit("l1", first)
+        assert not bench.other.commit("l2", following).was_there
+        assert bench.writer.commit("l2", following).was_there
+        assert names(bench.read(target)) == [(1, "a"), (2, "a")]

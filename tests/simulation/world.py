@@ -233,6 +233,7 @@ class World(PlacedWorld):
                     part.pop("connection", None)
                     part.pop("table_id", None)
                     part.pop("log_position", None)
+                    part.pop("follows", None)
                 tx.execute(
                     text("update airbyte_proto_loads set body = :body where load_id = :id"),
                     {"body": msgspec.json.encode(value).decode(), "id": load_id},

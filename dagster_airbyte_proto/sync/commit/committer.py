@@ -52,14 +52,9 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file, remove_orphan_files
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
-from dagster_airbyte_proto.sync.commit.part_commit import (
-    commit_missing_part,
-    commit_part,
-    find_or_commit_part,
-    find_part,
-)
+from dagster_airbyte_proto.sync.commit.part_commit import commit_part, find_or_commit_part, find_part
 from dagster_airbyte_proto.sync.commit.rejected_rows import parts_of_rejected
-from dagster_airbyte_proto.sync.commit.table_witness import LoadMemory
+from dagster_airbyte_proto.sync.commit.table_witness import with_followed_loads
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunTelemetry
 from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
 
@@ -133,6 +128,8 @@ class Committer:
 
     def _land(self, load: Load) -> LoadOutcome:
         reach("load.staged")
+        if not self._partition:  # Runs of partitions land side by side, in any order.
+            load = with_followed_loads(self._store, load)
         try:
             self._store.announce(self._lease, load, partition=self._partition)
         except StateConflict:
@@ -163,7 +160,6 @@ class Committer:
         Raises ConfigError where no person is needed, and where the word would double rows.
         """
         silent: set[StreamId] = set()
-        memory = LoadMemory.of(self._store, load)
 
         def commit_if_readable(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | None:
             try:
@@ -181,7 +177,7 @@ class Committer:
                 return None
             try:
                 # An unknown outcome of this commit is raised: the word was not about it.
-                return landed or commit_missing_part(memory, tables, load, part)
+                return landed or commit_part(tables, load, part)
             except TableError:
                 silent.add(part.stream)
                 return None
@@ -253,8 +249,7 @@ class Committer:
         """Commits and promotes a load that an earlier run announced."""
         reach("recover.begun")
         with self._telemetry.load(load):
-            memory = LoadMemory.of(self._store, load)
-            return self.promote(self._commit_tables(load, partial(find_or_commit_part, memory)))
+            return self.promote(self._commit_tables(load, find_or_commit_part))
 
     def give_up(self, load: Load, refusal: TableError, *, whole: bool = False) -> LoadOutcome:
         """Ends a load that an earlier run announced. Of its parts only those that have landed count; as a `whole` none

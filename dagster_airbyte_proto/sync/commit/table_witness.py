@@ -2,19 +2,21 @@
 
 The table is the witness, the store is the memory. Where one of them was set back, or is another one, a sync would skip
 rows or land them twice, and nobody would notice. So it is refused, for that stream alone. A sync that replaces the
-table needs no memory. A load that a dead run left is held against it too, before it lands.
+table needs no memory. The loads after that are held against each other by their tables: each part names the one that it
+follows.
 """
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Collection
 from typing import NamedTuple
 
-from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, LoggedLoad, StateStore
+import msgspec
+
+from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import RELAY_ID_PREFIX, Load, StagedRows
 from dagster_airbyte_proto.loads.program_identity import is_same_target, program_in
 from dagster_airbyte_proto.loads.table import Witness
-from dagster_airbyte_proto.model import StreamId, WriteMode
+from dagster_airbyte_proto.model import REPLACING, StreamId, WriteMode
 
 _LEAVES_DELETED = (
     "it has rows of earlier syncs, and the stream has no state: its changes begin anew, with all rows that are there,"
@@ -37,22 +39,6 @@ class Remembered(NamedTuple):
     unproved: str = ""
 
 
-class LoadMemory(NamedTuple):
-    """The store's memory of the tables of one load, read once for all of its parts: the last load that landed for each
-    stream, and each load by its id."""
-
-    landed: Mapping[StreamId, LandedTable]
-    logged: Callable[[str], LoggedLoad | None]
-
-    @classmethod
-    def of(cls, store: StateStore, load: Load) -> "LoadMemory":
-        logged = cache(store.load)
-        found = logged(load.load_id)
-        # Runs of partitions land side by side: of two of them the order says nothing.
-        is_of_partition = found is not None and bool(found.partition)
-        return cls({} if is_of_partition else store.landed_tables(load.connection), logged)
-
-
 def check_witness(
     store: StateStore, lease: Lease, stream: StreamId, witness: Witness | None, remembered: Remembered
 ) -> None:
@@ -65,24 +51,6 @@ def check_witness(
             found,
             remedy=remedy if witness is not None else f"Mount its disk if it is not mounted. {remedy}",
             stream=str(stream),
-        )
-
-
-def check_not_set_back(memory: LoadMemory, load: Load, part: StagedRows, witness: Witness | None) -> None:
-    """Raises TableError if the table of a part that has not landed was set back behind the load before it.
-
-    With the part in it, the table would end with the load that the state belongs to, and nobody would notice that rows
-    before it are missing.
-    """
-    landed = memory.landed.get(part.stream)
-    if landed is None or witness is None or not landed.is_covered or landed.table_id != part.table_id:
-        return
-    if found := _set_back(memory.logged, witness, landed):
-        raise TableError(
-            f"recovering load {load.load_id} of connection {load.connection}",
-            found,
-            remedy="Its rows stay out. Run again: the error then says how everything is read, or sent, again.",
-            stream=str(part.stream),
         )
 
 
@@ -147,19 +115,44 @@ def _contradiction(store: StateStore, stream: StreamId, witness: Witness | None,
             f"its last load ({landed.load_id}, {landed.write}) moved no state, so the connector sends its rows again:"
             " they would be there twice, or those deleted since then would stay"
         )
-    return _set_back(store.load, witness, landed)
-
-
-def _set_back(logged: Callable[[str], LoggedLoad | None], witness: Witness, landed: LandedTable) -> str:
-    """Says how a table was set back behind the load that landed in it last; empty if it was not."""
-    newest = logged(witness.newest_load) if witness.newest_load else None
-    last = logged(landed.load_id)
+    last = store.load(landed.load_id)
     if newest is not None and last is not None and newest.order < last.order:
         return (
             f"it was set back to load {witness.newest_load}, and the state is that of load {landed.load_id}: the rows"
             " between them would be missing"
         )
     # A load that an older release announced has left no connection in the table, and the store no table id.
-    if not witness.newest_load and witness.is_whole and landed.table_id:
+    if newest is None and witness.is_whole and landed.table_id:
         return f"it was set back to before load {landed.load_id}, whose state is stored: its rows would be missing"
     return ""
+
+
+def with_followed_loads(store: StateStore, load: Load) -> Load:
+    """Returns the load whose parts name the load that each follows: the last one of its stream, if a state covers both.
+
+    Their tables refuse them where others have set the table back meanwhile. Without that, the table would end with the
+    newest load that the store knows, and nobody would notice that rows before it are missing.
+    """
+    covered = {state.stream for state in load.states}
+    if not any(_needs_rows_before(covered, part) for part in load.parts):
+        return load
+    landed = store.landed_tables(load.connection)
+    parts = (
+        msgspec.structs.replace(part, follows=_followed(landed.get(part.stream), part))
+        if _needs_rows_before(covered, part)
+        else part
+        for part in load.parts
+    )
+    return msgspec.structs.replace(load, parts=tuple(parts))
+
+
+def _needs_rows_before(covered: Collection[StreamId | None], part: StagedRows) -> bool:
+    """True if a state covers more rows of the stream than those of the part. A shared one is that of no stream."""
+    has_state = part.stream in covered or (None in covered and not part.read_whole)
+    return has_state and part.write not in REPLACING and not part.is_relayed
+
+
+def _followed(landed: LandedTable | None, part: StagedRows) -> str:
+    if landed is None or not landed.is_covered or not part.table_id or landed.table_id != part.table_id:
+        return ""
+    return landed.load_id

@@ -235,19 +235,38 @@ class NewestLoad(NamedTuple):
 def newest_load(log: tuple[fs.FileSystem, str], version: int, connection: str) -> NewestLoad:
     """Looks for the last load of a connection up to a version. Loads that a RESTORE has undone are passed over."""
     # As a rule it is the newest commit or the one before it: the others are compactions and expiries.
-    for _ in range(_SEARCHED_COMMITS):
-        if version < 0:
-            return NewestLoad(None, is_whole=True)
-        if (commit := read_commit(*log, version)) is None:
-            break
+    for commit in _shown_commits(log, version):
+        if commit is None:
+            return NewestLoad(None, is_whole=False)
         if commit.user_metadata.get(CONNECTION) == connection:
             return NewestLoad(commit.user_metadata.get(LOAD_ID), is_whole=False)
+    return NewestLoad(None, is_whole=True)
+
+
+def shows_load(log: tuple[fs.FileSystem, str], version: int, load_id: str) -> bool:
+    """False if readers surely do not see the rows of a load up to a version: it was undone, or has never landed."""
+    return any(
+        commit is None or commit.user_metadata.get(LOAD_ID) == load_id for commit in _shown_commits(log, version)
+    )
+
+
+def _shown_commits(log: tuple[fs.FileSystem, str], version: int) -> Iterator[Commit | None]:
+    """Yields the commits up to a version whose rows readers see, newest first, back to where the table had no rows.
+
+    What a RESTORE has undone is passed over. Where nobody knows what was before, it ends with None.
+    """
+    for _ in range(_SEARCHED_COMMITS):
+        if version < 0:
+            return
+        if (commit := read_commit(*log, version)) is None:
+            break
+        yield commit
         if commit.user_metadata.get(REWOUND_TO) == NOTHING:
-            return NewestLoad(None, is_whole=True)
+            return
         if (before := commit.version_before) is None:
             break
         version = before
-    return NewestLoad(None, is_whole=False)
+    yield None
 
 
 class LoadLookup(NamedTuple):

@@ -44,6 +44,7 @@ from dagster_airbyte_proto.tables.delta.history import (
     load_metadata,
     logged_freshness,
     newest_load,
+    shows_load,
 )
 from dagster_airbyte_proto.tables.delta.jobs import CommitLabels, run_write_job, widen
 from dagster_airbyte_proto.tables.delta.jvm import DeltaSnapshot, JavaDelta, Removal
@@ -65,6 +66,7 @@ from dagster_airbyte_proto.tables.delta.warehouse import (
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import (
+    check_follows,
     check_mode,
     check_partitioning,
     check_slice_column,
@@ -139,6 +141,9 @@ class DeltaTables:
                 snapshot = with_published_columns(doing, snapshot, part)
                 check_table_id(doing, snapshot.metadata.id, part)
                 check_delta_partitioning(doing, snapshot.metadata, part)
+                if part.follows:
+                    log = self._log_folder(part.table)
+                    check_follows(doing, part, is_shown=shows_load(log, snapshot.version, part.follows))
                 try:
                     return self._land(doing, snapshot, load_id, part)
                 except CALL_ERRORS as error:

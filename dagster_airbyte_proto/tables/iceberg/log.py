@@ -310,6 +310,13 @@ class History:
         """Returns the snapshot that landed a load. None: not landed, or its snapshot expired (`oldest_kept`)."""
         return self._loads.get(load_id)
 
+    def shows(self, load_id: str) -> bool:
+        """False if readers surely do not see the rows of a load: it was undone, or has never landed."""
+        landed = self._loads.get(load_id)
+        if landed is None:
+            return not self.is_whole
+        return REWOUND_TO not in landed.summary and load_id not in (self._emptied or ())
+
     def newest_load(self, connection: str) -> str | None:
         """Returns the last load of a connection that the log still has; None if there is none, or none since the table
         was taken back to nothing."""

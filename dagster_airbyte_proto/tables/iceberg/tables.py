@@ -47,7 +47,7 @@ from dagster_airbyte_proto.tables.iceberg.positions.position_merge import (
 )
 from dagster_airbyte_proto.tables.iceberg.preparation import PreparedTable, RequestedTable, prepare_table
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
-from dagster_airbyte_proto.tables.part_checks import check_mode, check_table_id, high_water_mark_after
+from dagster_airbyte_proto.tables.part_checks import check_follows, check_mode, check_table_id, high_water_mark_after
 from dagster_airbyte_proto.tables.spark.jvm.errors import (
     CALL_ERRORS,
     Failure,
@@ -121,6 +121,7 @@ class IcebergTables:
                     return known
                 check_table_id(doing, table.log.table_uuid, part)
                 check_placement(doing, table.log, part)
+                check_follows(doing, part, is_shown=history.shows(part.follows))
                 if landed := self._land(table, history, load_id, part):
                     with outcome_unknown(doing, str(part.stream)):
                         self._iceberg().refresh_readers(part.table, self._qualified(part.table))

@@ -63,6 +63,10 @@ class LogSnapshot(NamedTuple):
     table_id: str = ""
     entry_id: tuple[int, int] | None = None
 
+    def shows(self, load_id: str) -> bool:
+        """True if readers see the rows of a load."""
+        return any(landed.entry.load_id == load_id for landed in reversed(self.live))
+
     def newest_load(self, connection: str) -> str | None:
         """Returns the last load of a connection that readers see; None if there is none."""
         shown = (landed.entry for landed in reversed(self.live) if landed.entry.connection == connection)

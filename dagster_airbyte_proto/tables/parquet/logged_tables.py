@@ -44,6 +44,7 @@ from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.parquet.log import ENTRY_DECODER, NO_TABLE, LogEntry, LogSnapshot
 from dagster_airbyte_proto.tables.part_checks import (
     check_branch,
+    check_follows,
     check_slice,
     check_slice_column,
     check_table_id,
@@ -104,6 +105,7 @@ class LoggedTables:
                     return known
                 check_table_id(doing, snapshot.table_id, part)
                 check_slice(doing, snapshot.slice_column, part)
+                check_follows(doing, part, is_shown=snapshot.shows(part.follows))
                 check_branch(
                     doing, part, snapshot.last_load(part.branch_position.branch) if part.branch_position else None
                 )

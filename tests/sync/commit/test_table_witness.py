@@ -7,13 +7,19 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from dagster_airbyte_proto.checkpoints.store import LoadStatus
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
+from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.sync.commit.test_unknown_outcomes import resolve, sync
 from tests.sync.conftest import OpenShop
-from tests.sync.shop import REFRESH, Shop
+from tests.sync.shop import EVERYTHING, REFRESH, Shop
 from tests.sync.test_sync import two
 
 
@@ -130,13 +136,44 @@ def test_a_load_that_a_dead_run_left_does_not_hide_that_its_table_was_set_back(s
 def test_a_load_whose_table_was_set_back_is_resolved_as_landed_under_a_shared_state(shop: OpenShop) -> None:
     place = shop(max_bytes=1 << 30)
     left_before_a_table_is_set_back(place, "global")
-    with pytest.raises(TableError, match="it was set back to load") as error:
+    with pytest.raises(TableError, match="it no longer has load") as error:
         place.sync()
     for word in ("1 of their 2 tables refused", "--as landed", "--refresh"):
         assert word in str(error.value)
     assert resolve(place, as_landed=True) is LoadStatus.DONE
     assert place.sync(REFRESH).status is SyncStatus.COMPLETE
     assert rows(place) == (30, 30)
+
+
+class _SetBackTables(FolderTables):
+    """Somebody sets the table of users back, once, when its second load has landed."""
+
+    was_set_back = False
+
+    def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
+        committed = super().commit(load_id, part)
+        if part.table.name == "users" and len(self.snapshot(part.table).loads) == 2 and not self.was_set_back:
+            self.was_set_back = True
+            max(self.folder(part.table, "log").glob("*.json")).unlink()
+        return committed
+
+
+def test_a_table_that_is_set_back_while_a_sync_runs_takes_no_more_loads_of_it(shop: OpenShop) -> None:
+    place = shop(max_bytes=1)
+    place.offer(two(20, 20))
+    tables = _SetBackTables(place.home / "warehouse")
+    with Engine(Settings.load(place.home, place.home / "settings.yaml"), tables=tables) as engine:
+        report = sync_connection(engine, Connection.from_file(place.connection_file), EVERYTHING)
+    users = report.streams["users"]
+    assert users.status is SyncStatus.FAILED
+    assert users.emitted == users.committed + users.rejected + users.unknown
+    assert users.error is not None and "it no longer has load" in users.error
+    assert report.streams["orders"].status is SyncStatus.COMPLETE
+    kept = place.column("users")
+    assert kept == list(range(len(kept))) and len(kept) < 20
+    refused(place.sync(), "users", "it was set back to load")
+    assert place.sync(REFRESH).status is SyncStatus.COMPLETE
+    assert rows(place) == (20, 20)
 
 
 def test_the_order_of_loads_does_not_depend_on_the_clock(shop: OpenShop) -> None:

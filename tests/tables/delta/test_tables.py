@@ -307,6 +307,10 @@ def test_loads_that_a_restore_has_undone_are_no_witnesses(spark: SparkSession, d
         delta.commit(load_id, msgspec.structs.replace(load, connection="shop"))
     spark.sql(f"restore table {target.qualified} to version as of 2")
     assert (found := delta.witness(target.name, "shop")) and found.newest_load == "l2"
+    following = msgspec.structs.replace(part(target, WriteMode.APPEND, [{"id": 2, "name": "l4"}]), follows="l3")
+    with pytest.raises(TableError, match="it no longer has load l3"):
+        delta.commit("l4", following)
+    assert not delta.commit("l4", msgspec.structs.replace(following, follows="l2")).was_there
     spark.sql(f"restore table {target.qualified} to version as of 0")
     assert delta.witness(target.name, "shop") == (target.table_id, None, True)
 

@@ -6,6 +6,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -126,6 +127,21 @@ def test_a_rollback_in_between_is_noticed(
     assert not iceberg.commit("l3", part(target, write, [{"id": 3, "name": "c"}])).was_there
     assert names(iceberg_rows(target)) == [(1, "a"), (3, "c")][write in REPLACING :]
     assert not iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])).was_there
+
+
+def test_a_rollback_in_between_refuses_a_part_that_follows_what_it_undoes(
+    spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader
+) -> None:
+    first = iceberg.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
+    iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
+    back = f"call lake.system.rollback_to_snapshot('{target.name}', {first.snapshot_id})"
+    before_commit(lambda: query(spark, back) and None)
+    load = part(target, WriteMode.APPEND, [{"id": 3, "name": "c"}])
+    with pytest.raises(TableError, match="it no longer has load l2"):
+        iceberg.commit("l3", msgspec.structs.replace(load, follows="l2"))
+    assert names(iceberg_rows(target)) == [(1, "a")]
+    assert not iceberg.commit("l3", msgspec.structs.replace(load, follows="l1")).was_there
+    assert names(iceberg_rows(target)) == [(1, "a"), (3, "c")]
 
 
 def test_a_load_whose_snapshot_expired_is_still_known_by_its_files(

@@ -34,6 +34,7 @@ from dagster_airbyte_proto.tables.delta.history import (
     logged_freshness,
     newest_load,
     read_commit,
+    shows_load,
 )
 from dagster_airbyte_proto.tables.delta.jobs import CommitLabels
 from dagster_airbyte_proto.tables.delta.partitions import check_delta_partitioning, partitioned_by
@@ -50,6 +51,7 @@ from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import (
+    check_follows,
     check_mode,
     check_partitioning,
     check_row_counts,
@@ -142,6 +144,9 @@ class RemoteDeltaTables:
                     return CommittedRows(part.stream, str(log.version), was_there=False, table_rows=rows)
                 check_table_id(doing, log.metadata.id, part)
                 check_delta_partitioning(doing, log.metadata, part)
+                if part.follows:
+                    shown = shows_load(self._log_folder(part.table), log.version, part.follows)
+                    check_follows(doing, part, is_shown=shown)
                 if landed := self._land(log, load_id, part):
                     discard_files(part, self.storage)
                     return landed

@@ -59,6 +59,7 @@ from dagster_airbyte_proto.tables.iceberg.log import (
 from dagster_airbyte_proto.tables.iceberg.preparation import RequestedTable
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import (
+    check_follows,
     check_mode,
     check_row_counts,
     check_table_id,
@@ -142,6 +143,7 @@ class RemoteIcebergTables:
                     return known
                 check_table_id(doing, table.log.table_uuid, part)
                 check_placement(doing, table.log, part)
+                check_follows(doing, part, is_shown=history.shows(part.follows))
                 if landed := self._land(table, history, load_id, part):
                     if not landed.was_there:  # Else another writer may have landed them by reference.
                         discard_files(part, self.storage)
