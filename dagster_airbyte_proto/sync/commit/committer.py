@@ -116,6 +116,11 @@ class Committer:
         """
         return LateRowLookup(self._tables, keys, branch).find()
 
+    def name_followed(self, load: Load) -> Load:
+        """Returns the load whose parts name the loads that they follow. The load before must have landed."""
+        # Runs of partitions land side by side, in any order.
+        return load if self._partition else with_followed_loads(self._store, load)
+
     def commit(self, load: Load) -> LoadOutcome:
         """Announces, commits and promotes a load. Durable on return."""
         return self.promote(self.land(load))
@@ -128,8 +133,6 @@ class Committer:
 
     def _land(self, load: Load) -> LoadOutcome:
         reach("load.staged")
-        if not self._partition:  # Runs of partitions land side by side, in any order.
-            load = with_followed_loads(self._store, load)
         try:
             self._store.announce(self._lease, load, partition=self._partition)
         except StateConflict:

@@ -127,7 +127,7 @@ class Loader:
         load = Load(load_id, self._lease.connection, run_id, parts, states, resume_points)
         self._running_parts = parts
         self._running_commit = self._pool.submit(
-            copy_context().run, self._measure, self._land_last if is_last else self._committer.commit, load
+            copy_context().run, self._measure, self._land_last if is_last else self._commit, load
         )
 
     def wait_for_commit(self) -> None:
@@ -259,8 +259,11 @@ class Loader:
         finally:
             self.seconds_committing += time.monotonic() - began
 
+    def _commit(self, load: Load) -> LoadOutcome:
+        return self._committer.commit(self._committer.name_followed(load))
+
     def _land_last(self, load: Load) -> LoadOutcome:
-        self._last_landed = self._committer.land(load)
+        self._last_landed = self._committer.land(self._committer.name_followed(load))
         return self._last_landed
 
     def _record_outcome(self, outcome: LoadOutcome) -> None:
