@@ -18,7 +18,7 @@ from dagster_airbyte_proto.model import PlannedStream, StreamId, WriteMode
 from dagster_airbyte_proto.points import arm
 from dagster_airbyte_proto.schema.columns import ShapingPlan
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files, run_staging_folder
+from dagster_airbyte_proto.staging.files.staging_folder import has_orphan_files, remove_orphan_files, run_staging_folder
 from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
 from dagster_airbyte_proto.staging.stage import Stage, StageLimits
@@ -387,7 +387,9 @@ def test_removing_orphan_files_leaves_the_listed_ones(stream_input: Inputs, tmp_
         parts.append(part)
     folder = run_staging_folder(target_of(_USERS, tmp_path), "r1")
     kept = parts[1].files[0].path
+    assert has_orphan_files(folder, keep=[kept])
     assert remove_orphan_files(folder, keep=[kept]) == 2
+    assert not has_orphan_files(folder, keep=[kept])
     assert _files(tmp_path) == {kept}
     assert remove_orphan_files(f"file://{folder}", keep=[]) == 1
     assert not Path(folder).exists()

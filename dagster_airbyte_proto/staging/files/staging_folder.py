@@ -15,6 +15,7 @@ from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local
 from dagster_airbyte_proto.loads.table import TableTarget
 
 _LONGEST_NAME = 60
+_OF_RUN = "/data/run-"
 
 
 class StagingFolder(NamedTuple):
@@ -50,7 +51,12 @@ def staging_id(run_id: str, fence: int) -> str:
 def run_staging_folder(target: TableTarget, run_id: str) -> str:
     """Returns the folder of a run's staged files of one table, spelled as the table's location is. `run_id` is its
     `staging_id`."""
-    return f"{target.location.rstrip('/')}/data/run-{run_id}"
+    return f"{target.location.rstrip('/')}{_OF_RUN}{run_id}"
+
+
+def location_of_staged(place: str) -> str:
+    """Returns the location of the table that a staging folder is of, or a file in one; empty if it is neither."""
+    return place.rpartition(_OF_RUN)[0]
 
 
 def file_name(kind: str, stream: str, suffix: str, number: int) -> str:
@@ -88,19 +94,27 @@ def remove_file(folder: StagingFolder, path: str) -> None:
         folder.filesystem.delete_file(path)
 
 
+def has_orphan_files(folder: str, keep: Collection[str], storage: Storage = LOCAL) -> bool:
+    """Returns whether `remove_orphan_files` would delete a file."""
+    place = StagingFolder.at(folder, storage)
+    kept = _paths_of(keep, storage)
+    with raising_staging_error("look into the staging folder", folder):
+        return any(path not in kept for path in _files_in(place))
+
+
 def remove_orphan_files(folder: str, keep: Collection[str], storage: Storage = LOCAL) -> int:
     """Deletes the files of a dead run's folder that are not in `keep`, and the folder if none is left.
 
     Returns the number of deleted files.
     """
     place = StagingFolder.at(folder, storage)
-    kept = {StagingFolder.at(path, storage).path for path in keep}
+    kept = _paths_of(keep, storage)
     with raising_staging_error("sweep the staging folder", folder):
-        entries = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True, recursive=True))
-        removed = [info.path for info in entries if info.is_file and info.path not in kept]
+        files = _files_in(place)
+        removed = [path for path in files if path not in kept]
         for path in removed:
             place.filesystem.delete_file(path)
-        if len(removed) == sum(info.is_file for info in entries):
+        if len(removed) == len(files):
             _remove_folder(place)
     return len(removed)
 
@@ -110,6 +124,15 @@ def _remove_folder(place: StagingFolder) -> None:
     with suppress(FileNotFoundError):
         if place.filesystem.get_file_info(place.path).type is fs.FileType.Directory:
             place.filesystem.delete_dir(place.path)
+
+
+def _files_in(place: StagingFolder) -> list[str]:
+    entries = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True, recursive=True))
+    return [info.path for info in entries if info.is_file]
+
+
+def _paths_of(files: Collection[str], storage: Storage) -> set[str]:
+    return {StagingFolder.at(file, storage).path for file in files}
 
 
 @contextmanager

@@ -46,11 +46,11 @@ from dagster_airbyte_proto.errors import (
 )
 from dagster_airbyte_proto.loads.batch_folder import remove_sources
 from dagster_airbyte_proto.loads.load import CommittedRows, Load, StagedRows
-from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local
 from dagster_airbyte_proto.model import State, StateScope, StreamId
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file, remove_orphan_files
+from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
+from dagster_airbyte_proto.sync.commit.dead_run_files import DeadRunFiles, storage_of
 from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
 from dagster_airbyte_proto.sync.commit.part_commit import commit_part, find_or_commit_part, find_part
 from dagster_airbyte_proto.sync.commit.rejected_rows import parts_of_rejected
@@ -207,14 +207,7 @@ class Committer:
         announced = self._store.announced_loads(self._lease.connection, partition=partition)
         waiting = {load.run_id for load in announced if waits(load)}
         outcomes = [self.recover_load(load) for load in announced if not waits(load)]
-        noted = self._store.unfinished_folders(self._lease)
-        for run_id in dict.fromkeys(run_id for run_id, _ in noted if run_id not in waiting):
-            kept = self._store.referenced_files(self._lease.connection, run_id)
-            for folder in (folder for noting_run, folder in noted if noting_run == run_id):
-                remove_orphan_files(folder, kept, self._storage(folder))
-                reach("recover.swept")
-            # After the last folder only: this forgets all folders of the run at once.
-            self._store.forget_folders(self._lease, run_id)
+        DeadRunFiles(self._store, self._tables, self._lease).remove(waiting)
         self.drop_dead_generations()
         return outcomes
 
@@ -237,15 +230,11 @@ class Committer:
         reach("recover.branch_dropped")
         self._store.forget_generation(self._lease, generation)
 
-    def _storage(self, place: str) -> Storage:
-        """The storage of a folder. Only a folder that is not on this machine makes this wait for the tables."""
-        return LOCAL if is_local(place) else self._tables().storage
-
     def _remove_files(self, load: Load) -> None:
         """Removes the files of a load that was never announced. Raises StagingError."""
         for path in (file.path for part in load.parts for file in part.files):
             place, _, name = path.rpartition("/")
-            folder = StagingFolder.at(place, self._storage(place))
+            folder = StagingFolder.at(place, storage_of(place, self._tables))
             remove_file(folder, folder.file(name)[0])
 
     def recover_load(self, load: Load) -> LoadOutcome:

@@ -1,11 +1,14 @@
 """A table and a store that contradict each other are refused before rows are skipped or land twice."""
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
 
+from dagster_airbyte_proto import points
 from dagster_airbyte_proto.checkpoints.store import LoadStatus
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import TableError
@@ -61,6 +64,61 @@ def test_an_older_state_store_is_refused_and_a_refresh_heals(shop: OpenShop) -> 
     assert rows(place) == (20, 20)
     assert place.sync_of(two(25, 20)).status is SyncStatus.COMPLETE
     assert rows(place) == (25, 20)
+
+
+def copy_of_store(place: Shop) -> bytes:
+    with closing(sqlite3.connect(state_file(place))) as store, closing(sqlite3.connect(":memory:")) as copy:
+        store.backup(copy)
+        return copy.serialize()
+
+
+def put_back(place: Shop, copy: bytes) -> None:
+    """Puts a copy of the store in its place, without the leases of its time."""
+    for journal in place.home.glob("state.db-*"):
+        journal.unlink()
+    state_file(place).write_bytes(copy)
+    for lease in place.store.current_leases("shop"):
+        place.store.release(lease)
+
+
+def forget_places(place: Shop) -> None:
+    """Leaves of the store what it had before the tables were prepared."""
+    with closing(sqlite3.connect(state_file(place))) as store, store:
+        store.execute("update airbyte_proto_shapes set body = json_remove(body, '$.location')")
+
+
+@pytest.mark.parametrize(("is_first", "has_newer"), [(False, True), (False, False), (True, False)])
+def test_a_store_that_was_copied_during_a_run_takes_no_rows_of_that_run_out_of_the_table(
+    is_first: bool, has_newer: bool, shop: OpenShop
+) -> None:
+    """By such a copy the run never ended, and no load has its files."""
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(0, 0) if is_first else two(10, 10))
+    copies: list[bytes] = []
+
+    def copy_store(point: str) -> None:
+        if point == "load.staged":
+            copies.append(copy_of_store(place))
+
+    points.arm(copy_store)
+    try:
+        assert place.sync_of(two(20, 20)).status is SyncStatus.COMPLETE
+    finally:
+        points.arm(None)
+    newer = copy_of_store(place)
+    put_back(place, copies[0])
+    if is_first:
+        forget_places(place)
+    for _ in range(2):
+        refused(place.sync(), "users", "which the state store does not know")
+        assert rows(place) == (20, 20)
+    if has_newer:
+        put_back(place, newer)
+    else:
+        assert place.sync(REFRESH).status is SyncStatus.COMPLETE
+    assert place.sync_of(two(25, 25)).status is SyncStatus.COMPLETE
+    assert rows(place) == (25, 25)
+    assert place.loose_files() == []
 
 
 def test_a_second_home_on_the_same_table_is_refused(shop: OpenShop) -> None:
