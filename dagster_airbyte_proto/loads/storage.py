@@ -6,6 +6,7 @@
 - No setting is logged or stored. An announced load has only the paths of its files.
 """
 
+import math
 import threading
 from collections.abc import Mapping
 from functools import partial
@@ -15,7 +16,7 @@ from pyarrow import fs
 
 from dagster_airbyte_proto.loads.object_stores.known import store_of
 from dagster_airbyte_proto.loads.object_stores.store import ObjectStore, is_named
-from dagster_airbyte_proto.loads.vended import CredentialSource, RenewedFileSystem
+from dagster_airbyte_proto.loads.vended import MOST_OPEN_SECONDS, CredentialSource, RenewedFileSystem
 
 # More than a sync writes at a time. Each has a pool of connections of its own.
 _MAX_OPENED = 32
@@ -70,6 +71,14 @@ class Storage:
         place, slash, below = rest.partition("/")
         filesystem, path = fs.FileSystem.from_uri(f"{scheme}://{place}{slash}{quote(below)}")
         return filesystem, path
+
+    def most_open_seconds(self, location: str) -> float:
+        """Returns for how long a file there may be open while it is written. Raises OSError if the catalog does."""
+        store = store_of(location)
+        if store is None or self._source is None:
+            return math.inf
+        vended = self._source.settings_at(location)
+        return MOST_OPEN_SECONDS if any(is_named(key, store.credentials) for key in vended) else math.inf
 
     def _opened_with_vended(self, store: ObjectStore, source: CredentialSource, location: str) -> fs.FileSystem:
         vended, settings = source.settings_at(location), self._settings

@@ -2,16 +2,20 @@
 
 - A pyarrow file system keeps the credentials that it was opened with. So each call here goes to one that was opened
   with credentials that are still good, and a caller may keep this one as long as a sync lasts.
-- A file that is being written stays with the credentials with which it was opened. Therefore a source renews them long
-  before they expire.
+- A file that is being written stays with the credentials with which it was opened. Therefore a source renews them when
+  half of their life is over, and no file is open for long.
 - Vended credentials are in memory only: nothing here pickles or shows them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 from pyarrow import fs
+
+MOST_OPEN_SECONDS: Final = 120.0
+"""A file with vended credentials is closed after so long, and the next rows go into another one. Else that of a stream
+which is read whole would be open until the sync ends. Credentials that live for five minutes are good for the rest."""
 
 
 class CredentialSource(Protocol):

@@ -262,6 +262,14 @@ class Stage:
         """Returns the bytes of the stream's records so far."""
         return self._streams[stream].received_bytes
 
+    def close_old_files(self) -> None:
+        """Closes the files that have been open for as long as their storage allows. To be called now and then: when the
+        next row of a stream comes, the credentials of its file may have expired."""
+        for stage in self._streams.values():
+            if stage.has_old_files:
+                with self._changing(stage):
+                    stage.close_old_files()
+
     def close(self) -> None:
         """Deletes all files that no cut has returned. Safe to call twice."""
         for stream in self._streams:

@@ -182,6 +182,16 @@ class StreamStage:
             if part is not None:
                 part.write_waiting()
 
+    @property
+    def has_old_files(self) -> bool:
+        return any(part.has_old_files for part in (self._marked_part, self._unmarked_part) if part)
+
+    def close_old_files(self) -> None:
+        """Closes the files that have been open for as long as their storage allows."""
+        for part in (self._marked_part, self._unmarked_part):
+            if part is not None:
+                part.close_old_files()
+
     def flush_marked(self) -> None:
         """Writes the held lines before the mark, and the parsed rows."""
         self._write_marked()

@@ -114,6 +114,15 @@ class OpenPart:
             file.write_waiting()
         self._measure_written_ratio()
 
+    @property
+    def has_old_files(self) -> bool:
+        return any(file.is_full for file in self._open.values())
+
+    def close_old_files(self) -> None:
+        """Closes the files that have been open for as long as their storage allows, before another row comes."""
+        for partition in [at for at, file in self._open.items() if file.is_full]:
+            self._close_file(partition)
+
     def close_files(self) -> None:
         """Closes the open files, so that no later row gets into them."""
         for partition in list(self._open):

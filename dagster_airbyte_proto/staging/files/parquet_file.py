@@ -1,5 +1,7 @@
 """Writes Parquet files in the table's own schema, with its field ids: zstd level 1, row groups of a few segments."""
 
+import math
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -42,7 +44,7 @@ class OpenFile:
 
     Where its rows have an order, the file has one sorted row group: it `is_full` once that is written, and
     `sorted_positions` has the position of each row. So the whole file is sorted, and the rows that are sorted at once
-    are bounded.
+    are bounded. It `is_full` also once it has been open for as long as its storage allows.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class OpenFile:
         self._waiting: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
         self._sink: pa.NativeFile | None = None
+        self._closes_at = math.inf
         self.waiting_bytes = 0
         self.rows = 0
 
@@ -74,7 +77,7 @@ class OpenFile:
 
     @property
     def is_full(self) -> bool:
-        return self.sorted_positions is not None
+        return self.sorted_positions is not None or time.monotonic() >= self._closes_at
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Adds rows. Their positions in the file follow the order of the calls."""
@@ -122,6 +125,7 @@ class OpenFile:
 
     def _open_writer(self, first: pa.Table) -> pq.ParquetWriter:
         if self._writer is None:
+            self._closes_at = time.monotonic() + self._folder.storage.most_open_seconds(self.uri)
             self._sink = self._folder.filesystem.open_output_stream(self._path)
             self._writer = pq.ParquetWriter(
                 self._sink,

@@ -24,6 +24,7 @@ class StagingFolder(NamedTuple):
     filesystem: fs.FileSystem
     path: str
     uri: str
+    storage: Storage = LOCAL
 
     @classmethod
     def at(cls, uri: str, storage: Storage = LOCAL) -> "StagingFolder":
@@ -32,7 +33,7 @@ class StagingFolder(NamedTuple):
             filesystem, path = storage.at(uri)
         except (OSError, pa.ArrowInvalid) as error:
             raise StagingError("finding the staging folder", f"{uri}: {error}") from error
-        return cls(filesystem, path, uri)
+        return cls(filesystem, path, uri, storage)
 
     def file(self, name: str) -> tuple[str, str]:
         """Returns the path of a file in the folder, for the file system, and its URI, for everything else."""

@@ -152,6 +152,7 @@ class Pull:
             if after_read - last_report > _PROGRESS_SECONDS:
                 last_report = after_read
                 self._scheduler.count_all()
+                self._stage.close_old_files()
                 self._configs.take_newest()
                 self._check_config_file(connector)
                 self._context.options.progress_listener.progressed()

@@ -1,5 +1,6 @@
 """Staging into S3 with credentials that are vended for the folder of one table, and expire."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -60,6 +61,25 @@ def test_credentials_that_expire_between_the_files_of_a_load_are_renewed(
     assert [each.as_py() for column in rows for each in column] == list(range(20))
     folder = run_staging_folder(target, "r1")
     assert remove_orphan_files(folder, [files[1].path], target.storage) == 1
+
+
+def test_a_file_is_closed_before_its_credentials_expire_though_no_row_comes(
+    object_store: ObjectStore, public: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dagster_airbyte_proto.loads.storage.MOST_OPEN_SECONDS", 0.05)
+    bucket = object_store.new_bucket()
+    vendor = Vendor(object_store, target_in(bucket, Storage()).location)
+    stage = stage_in(target_in(bucket, Storage(public, vendor)), segment_bytes=1, held_bytes=1)
+    for number in range(2):
+        stage.add(run_of(10, first=10 * number))
+        time.sleep(0.1)
+        stage.close_old_files()
+        vendor.renew()
+    stage.add(run_of(10, first=20))
+    files = cut(stage).files
+    filesystem, _ = object_store.storage.at(files[0].path)
+    rows = [pq.read_table(file.path.removeprefix("s3://"), filesystem=filesystem)["id"] for file in files]
+    assert [column.to_pylist() for column in rows] == [[*range(first, first + 10)] for first in (0, 10, 20)]
 
 
 def test_expired_credentials_that_nobody_renews_stop_the_load(
