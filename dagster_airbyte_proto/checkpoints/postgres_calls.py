@@ -52,7 +52,12 @@ def bounded_engine(url: URL, connect_args: Mapping[str, Any]) -> Engine:
     # Nothing is prepared on the server. A pooler between (PgBouncer in transaction mode, those of hosted databases) may
     # give each transaction to another session of the server, which does not know a statement that was prepared before.
     options = {"prepare_threshold": None, **connect_args}
-    engine = create_engine(url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=options)
+    # Whatever level the server, the database or the role has as its default. A writer first waits for the lock of its
+    # connection, and then has to read what the one before it has written: at a higher level it would be refused.
+    level = "READ COMMITTED"
+    engine = create_engine(
+        url, hide_parameters=True, pool_pre_ping=True, pool_size=1, isolation_level=level, connect_args=options
+    )
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: object, _record: object, args: list[Any], options: dict[str, Any]) -> BoundedConnection:

@@ -1,6 +1,8 @@
 """Calls of the state store to a PostgreSQL server that does not answer."""
 
+import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -50,6 +52,29 @@ def test_what_the_server_refuses_for_the_moment_is_told_by_its_cause(postgres_se
             tx.exec_driver_sql("SET LOCAL lock_timeout = '1ms'")
             tx.exec_driver_sql("LOCK TABLE held")
     assert "pg_stat_activity" in locked.value.remedy
+
+
+def test_writers_wait_for_each_other_whatever_level_of_isolation_is_the_servers_default(
+    postgres_server: PostgresServer,
+) -> None:
+    url = f"{postgres_server.new_store()}%20-cdefault_transaction_isolation%3Dserializable"
+    store = SqlStore(url)
+    lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+    with ThreadPoolExecutor() as pool:
+        with Database(url).write() as before:
+            before.exec_driver_sql("UPDATE airbyte_proto_connections SET sync_id = sync_id + 1")
+            waiting = pool.submit(store.note_protocol, lease, "airbyte")
+            _wait_for_waiting_call(postgres_server)
+        waiting.result()
+    assert store.protocol("shop") == "airbyte"
+
+
+def _wait_for_waiting_call(server: PostgresServer) -> None:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%FOR UPDATE%'"
+    deadline = time.monotonic() + 60
+    while server.ask(query) == "0":
+        assert time.monotonic() < deadline, "nobody waits"
+        time.sleep(0.05)
 
 
 def test_a_server_without_a_free_connection_is_told_as_one(postgres_server: PostgresServer) -> None:
