@@ -21,6 +21,14 @@ class TaskRunner(Protocol):
     @property
     def place(self) -> DriverPlace: ...
 
+    @property
+    def last_attempt(self) -> int | None:
+        """The number of the attempt that takes all other tasks along if it fails, too.
+
+        None if it may be the first one, or if attempts of one task may work side by side.
+        """
+        ...
+
     def run(self, task: Task, count: int, tag: str) -> str:
         """Calls the task with each number below `count`, and waits for all. One whose process dies is tried again.
 

@@ -45,12 +45,16 @@ def run_on_executors(engine: Engine, syncs: Sequence[ExecutorSync], options: Run
     """Runs these syncs and returns when all have ended. Returns the error of the Spark job, or "".
 
     Cancelling is up to the tasks, which hear of it. The job is ended only when they are silent. For a cluster that is
-    gone, Spark would wait for ever: so this wait has an end.
+    gone, Spark would wait for ever: so this wait has an end. Of several syncs, none runs in the last attempt of its
+    task: if that fails, Spark gives up the whole job.
     """
     tasks = engine.tasks
     tag = f"airbyte-proto-{uuid4().hex}"
     failures: list[str] = []
     began = time.monotonic()
+    if len(syncs) > 1:
+        for sync in syncs:
+            sync.last_attempt = tasks.last_attempt
 
     def run() -> None:
         try:

@@ -13,11 +13,12 @@ from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, StateConflict
 from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.plurals import counted
 from dagster_airbyte_proto.sync.cluster.channel import RemoteObject
 from dagster_airbyte_proto.sync.cluster.connector_files import FilesOfDriver
 from dagster_airbyte_proto.sync.cluster.credentials import ServedCredentials
 from dagster_airbyte_proto.sync.cluster.sync_order import LogLine, StreamCounts, SyncDriver, SyncOrder, SyncOutcome
-from dagster_airbyte_proto.sync.cluster.values import RemoteMethods, from_remote
+from dagster_airbyte_proto.sync.cluster.values import RemoteMethods, as_remote, from_remote
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 from dagster_airbyte_proto.sync.engine import Engine
@@ -40,7 +41,8 @@ class ExecutorSync:
     """One sync whose connector runs on an executor. Implements `SyncDriver`.
 
     `outcome` is None until a task has reported it. `raised` is what the commit listener raised here: an error of the
-    caller's, such as Dagster's interrupt, which the wire would not carry.
+    caller's, such as Dagster's interrupt, which the wire would not carry. The `last_attempt` of its task, if that has one,
+    ends the sync in the place of running it.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class ExecutorSync:
         self.name = name
         self.outcome: SyncOutcome | None = None
         self.raised: BaseException | None = None
+        self.last_attempt: int | None = None
         self.log = sync_options.log
         self._order = order
         self._options = sync_options.options
@@ -80,7 +83,18 @@ class ExecutorSync:
         self._last_call_at = time.monotonic()
         with self._lock:
             self._newest_attempt = max(attempt, self._newest_attempt)
+            is_last = self.last_attempt is not None and attempt >= self.last_attempt
+            if is_last and self.outcome is None:
+                self.outcome = SyncOutcome(error=as_remote(self._given_up(attempt)))
             return self._order if self.outcome is None else None
+
+    def _given_up(self, attempts: int) -> ConnectorError:
+        return ConnectorError(
+            f"running connection {self.name} on an executor",
+            f"{counted(attempts, 'attempt')} of its task died, and after one more Spark ends the syncs beside it",
+            remedy="Nothing is lost: the next sync goes on from there. Has its worker too little memory for it?",
+            retryable=True,
+        )
 
     def sees(self, path: str) -> bool:
         return Path(path).exists()

@@ -28,6 +28,16 @@ class SparkTasks:
         host = conf.get("spark.driver.host")
         return DriverPlace(host, conf.get("spark.driver.bindAddress", host), int(conf.get(_PORT, "0")))
 
+    @property
+    def last_attempt(self) -> int | None:
+        context: Any = self._session.sparkContext
+        conf = context.getConf()
+        # On a local master nothing is tried again, unless that itself has a number for it.
+        is_local = context.master.startswith("local") and not context.master.startswith("local-cluster")
+        if is_local or conf.get("spark.speculation", "false").lower() == "true":
+            return None
+        return int(conf.get("spark.task.maxFailures", "4")) - 1 or None
+
     def run(self, task: Task, count: int, tag: str) -> str:
         def run_batches(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             context = TaskContext.get()

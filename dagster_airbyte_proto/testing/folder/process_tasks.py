@@ -22,6 +22,10 @@ class ProcessTasks:
     def place(self) -> DriverPlace:
         return DriverPlace(_LOOPBACK, _LOOPBACK)
 
+    @property
+    def last_attempt(self) -> int | None:
+        return self._max_attempts - 1 or None
+
     def processes(self, tag: str) -> list[int]:
         """The pids of the processes that were run with this tag."""
         with self._lock:

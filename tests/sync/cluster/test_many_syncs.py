@@ -1,17 +1,21 @@
 """Many connections at once: a report each, and one that fails takes no other along."""
 
+import os
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from dagster_airbyte_proto import points
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.cluster.many_syncs import sync_connections
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.tables.tasks import Task
 from dagster_airbyte_proto.testing.folder.process_tasks import ProcessTasks
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.sync.conftest import OpenShop
@@ -65,6 +69,41 @@ def test_what_cannot_run_beside_others_is_refused_alone(
     assert "more than one connection has the name twice" in str(reports[0].error)
     assert "Run it by itself" in str(reports[3].error)
     assert place.column("users") == list(range(20))
+
+
+class _DyingTasks(ProcessTasks):
+    """Of its tasks the second always dies, as where its worker has too little memory."""
+
+    failure = ""
+
+    def run(self, task: Task, count: int, tag: str) -> str:
+        self.failure = super().run(partial(_dying, task), count, tag)
+        return self.failure
+
+
+def _dying(task: Task, number: int, attempt: int) -> None:
+    if number == 1:
+        points.arm(lambda point: os._exit(1) if point == "load.announced" else None)
+    task(number, attempt)
+
+
+def test_one_whose_task_always_dies_does_not_end_those_beside_it(
+    shop: OpenShop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Spark gives up a job, with all its tasks, once one of them has failed in its last attempt."""
+    monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(tmp_path / "executor"))
+    place, tasks = shop(), _DyingTasks(max_attempts=2)
+    place.offer({"streams": {"users": {"records": 20}}, "state_every": 5})
+    document = yaml.safe_load(place.connection_file.read_text())
+    connections = [
+        Connection.model_validate({**document, "name": name, "destination": {"namespace": name}})
+        for name in ("shop", "dying")
+    ]
+    tables = FolderTables(place.home / "warehouse", tasks=tasks)
+    with Engine(Settings.load(place.home, place.home / "settings.yaml"), tables=tables) as engine:
+        reports = sync_connections(engine, connections, RunOptions(threading.Event()))
+    assert (tasks.failure, [each.status.value for each in reports]) == ("", ["complete", "failed"])
+    assert "1 attempt of its task died" in str(reports[1].error)
 
 
 class _Queue(ProcessTasks):
