@@ -1,12 +1,18 @@
 """The conformance of a table as the witness of its loads. It uses the `bench` of `table_writer.py`."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import msgspec
 import pytest
 
+from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName, WriteMode
-from tests.conformance.table_rows import MODES, Bench, NewTable, names, part
+from tests.conformance.table_rows import MODES, Bench, NewTable, before_commit, names, part
+
+_PATIENCE_SECONDS = 120
 
 
 class WitnessConformance(NewTable):
@@ -22,6 +28,33 @@ class WitnessConformance(NewTable):
             found = tables.find_load("l1", load)
             assert found is not None
             assert (found.was_there, found.snapshot_id) == (True, landed.snapshot_id)
+
+    def test_a_load_that_lands_behind_the_look_of_a_second_writer_is_there_once(
+        self, bench: Bench, target: TableTarget
+    ) -> None:
+        """The first one looked before another load came in, the second one behind it."""
+        rows = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+        load = msgspec.structs.replace(rows, log_position=target.log_position)
+        has_looked, may_land = threading.Event(), threading.Event()
+
+        def wait_once(point: str) -> None:
+            if point == "table.committing":
+                points.arm(None)
+                has_looked.set()
+                assert may_land.wait(_PATIENCE_SECONDS)
+
+        def land_first() -> None:
+            may_land.set()
+            first.result()
+
+        with ThreadPoolExecutor(1) as pool:
+            points.arm(wait_once)
+            first = pool.submit(bench.other.commit, "l1", load)
+            assert has_looked.wait(_PATIENCE_SECONDS)
+            bench.writer.commit("l0", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
+            before_commit(land_first)
+            assert bench.writer.commit("l1", load).was_there
+        assert names(bench.read(target)) == [(1, "a"), (2, "b")]
 
     def test_a_table_that_is_not_there_says_nothing_of_a_load(self, bench: Bench, target: TableTarget) -> None:
         load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])

@@ -36,7 +36,7 @@ _ACTION = msgspec.json.Decoder(_Action)
 
 
 class DeltaLog(NamedTuple):
-    """A table at a version. `loads` has the version that the writer of each load expected its commit to get.
+    """A table at a version. `loads` has for each load a version that its commit does not come before.
 
     `written_ns` is the time of the version's file: a file of that version with another time is of another table, which
     has this one's place by now.

@@ -127,6 +127,7 @@ class RemoteDeltaTables:
             self._sql_name(spec.name),
             fit,
             table_id=log.metadata.id,
+            log_position=log.version,
         )
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
@@ -234,7 +235,10 @@ class RemoteDeltaTables:
         check_row_counts(files, self.storage)
         staged = StagedPart(part, files, metadata.columns, metadata.slice_column)
         metadata_of_load = load_metadata(load_id, part, self._labels, self._log_folder(part.table), log.version)
-        labels = CommitLabels(load_id, log.version + 1, {**metadata_of_load, _ATTEMPT: attempt})
+        # Delta skips a load if it has one of this version or a later one. So all writers of a load name the same: that of
+        # one which reads the log later would be greater, and the load land once more behind an earlier one's request.
+        expected = (log.version if part.log_position is None else part.log_position) + 1
+        labels = CommitLabels(load_id, expected, {**metadata_of_load, _ATTEMPT: attempt})
         doing, stream = f"committing load {load_id} to table {self._sql_name(part.table)}", str(part.stream)
         replaces_all = part.write in REPLACING and part.slice is None
         # Where a commit removes all files, Delta's log does not say how many rows were in them.
@@ -265,7 +269,7 @@ class RemoteDeltaTables:
                 return self._landed(now, load_id, part)
             removed = commit.row_counts[1] if part.write in REPLACING and not replaces_all else replaced
             rows = self._rows(part.table, now.version)
-            return CommittedRows(part.stream, str(commit.version), False, removed, rows)
+            return CommittedRows(part.stream, str(commit.version), False, removed, rows, log_position=commit.version)
 
     def _rows(self, name: TableName, version: int) -> int:
         """Counts the rows of a version. As a rule Delta does it by its log alone."""
