@@ -235,8 +235,8 @@ class RemoteDeltaTables:
         check_row_counts(files, self.storage)
         staged = StagedPart(part, files, metadata.columns, metadata.slice_column)
         metadata_of_load = load_metadata(load_id, part, self._labels, self._log_folder(part.table), log.version)
-        # Delta skips a load if it has one of this version or a later one. So all writers of a load name the same: that of
-        # one which reads the log later would be greater, and the load land once more behind an earlier one's request.
+        # Delta skips a load that it has of this version or a later one. So all writers of a load name the same version:
+        # one that reads the log later would name a later one, and land the load once more behind an earlier request.
         expected = (log.version if part.log_position is None else part.log_position) + 1
         labels = CommitLabels(load_id, expected, {**metadata_of_load, _ATTEMPT: attempt})
         doing, stream = f"committing load {load_id} to table {self._sql_name(part.table)}", str(part.stream)

@@ -1,7 +1,7 @@
 """Writes a part into a Delta table of a Connect server: Spark reads the staged files and writes their rows again.
 
-The load is the application id of Delta's transaction, as where there is a JVM. A commit of a load that the table has, of
-its version or a later one, is skipped without a word, and one of a load that came in meanwhile is refused.
+The load is the application id of Delta's transaction, as where there is a JVM. A commit of a load that the table has,
+of its version or a later one, is skipped without a word, and one of a load that came in meanwhile is refused.
 """
 
 import json
