@@ -206,6 +206,8 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     with noting_failure(context.engine, context.lease, context.log, failed):
         if schemas != plan.stored_schemas:
             context.source.keep_stream_schemas(schemas.values())
+        # If the store did not answer when the connector rewrote its config: the token in the old one may be invalid.
+        context.source.save_config(context.store, context.lease)
         if report.status is SyncStatus.COMPLETE:
             kept = {scope: values for each in readings for scope, values in each.pull.kept.items()}
             # A value that the source only got is not its word: its destination may have put another one since.

@@ -14,7 +14,9 @@ from dagster_airbyte_proto.sync.connector.connector_config import connector_conf
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.fake_source import error
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from tests.support.needs import require_bubblewrap
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import SECRET, Shop
@@ -50,6 +52,22 @@ def test_a_config_is_kept_at_once_also_when_the_sync_then_breaks(protocol: str, 
     place = shop()
     place.protocol = protocol
     place.sync_of(rotated(place, 9, failure={"kind": "signal", "after": 1}))
+    kept = place.store.stored_config("shop")
+    assert kept is not None
+    assert kept.config["password"] == TOKEN
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_a_config_that_came_while_the_store_did_not_answer_is_kept_by_the_end_of_the_run(
+    protocol: str, shop: OpenShop
+) -> None:
+    place = shop()
+    place.protocol = protocol
+    place.offer(rotated(place, 9))
+    store = with_faults(place.store, CallFaults({("save_config", 1): CallFault.BEFORE}))
+    with Engine(Settings.load(place.home, place.home / "settings.yaml"), store=store) as engine:
+        report = sync_connection(engine, Connection.from_file(place.connection_file))
+    assert "a planned fault" in report.warnings[0]
     kept = place.store.stored_config("shop")
     assert kept is not None
     assert kept.config["password"] == TOKEN
