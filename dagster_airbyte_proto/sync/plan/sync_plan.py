@@ -75,7 +75,7 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     source.use_stored_config(context.store)
     source.check_config()
     stored, version_before = context.stored_states(), context.stored_version()
-    catalog = request.catalog or source.catalog()
+    catalog = _catalog(context)
     for error in unknown_transformed_streams(source.connection, catalog):
         raise error
     # Streams of a slice all start over, so a shared state cannot move on without the streams that are left out.
@@ -85,7 +85,6 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     check_format(context.connection, chosen, context.engine.abilities)
     schemas = source.stream_schemas() if context.protocol.sends_schemas else {}
     chosen = profiles.with_column_names(with_stored_schemas(chosen, schemas))
-    source.save_config(context.store, context.lease)
     columns = {planned.id: landed_columns(planned) for planned in chosen}
     has_hashed_columns = any(map(hashes_columns, columns.values()))
     hash_key = source.hash_key() if has_hashed_columns else ""
@@ -127,6 +126,15 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     )
 
 
+def _catalog(context: SyncContext) -> Catalog:
+    """The catalog of the source. A config that it rewrote is stored at once, whatever becomes of the sync: a token in
+    the old one may be invalid by now."""
+    try:
+        return context.request.catalog or context.source.catalog()
+    finally:
+        context.source.save_config(context.store, context.lease)
+
+
 class ShapedStream(NamedTuple):
     """A stream as its records are shaped today. `hash_key` is empty where no column of it is hashed."""
 
@@ -139,8 +147,7 @@ def shaped_streams(context: SyncContext) -> Mapping[StreamId, ShapedStream]:
     source = context.source
     source.use_stored_config(context.store)
     source.check_config()
-    catalog = context.request.catalog or source.catalog()
-    source.save_config(context.store, context.lease)
+    catalog = _catalog(context)
     chosen = planned_streams(source.connection, catalog, SyncRequest(), context.profiles.known_tables)
     schemas = source.stream_schemas() if context.protocol.sends_schemas else {}
     chosen = context.profiles.with_column_names(with_stored_schemas(chosen, schemas))

@@ -120,6 +120,17 @@ def test_a_config_that_is_rewritten_during_a_query_is_saved_too(shop: OpenShop) 
     assert place.column("users") == list(range(5))
 
 
+def test_a_config_that_is_rewritten_during_a_query_is_saved_though_the_sync_cannot_begin(shop: OpenShop) -> None:
+    place = shop()
+    place.protocol, place.modes = "singer", {"nothing": {}}
+    new = {"scenario": str(place.folder / "scenario.json"), "password": TOKEN}
+    with pytest.raises(ConfigError, match="nothing"):
+        place.sync_of(users(3, discover_config=new))
+    kept = place.store.stored_config("shop")
+    assert kept is not None
+    assert kept.config["password"] == TOKEN
+
+
 def _saying(protocol: str, text: str) -> dict[str, Any]:
     return {"log": [text]} if protocol == "singer" else {"stderr": [text]}
 
