@@ -69,6 +69,14 @@ def test_writers_wait_for_each_other_whatever_level_of_isolation_is_the_servers_
     assert store.protocol("shop") == "airbyte"
 
 
+@pytest.mark.parametrize(("default", "level"), [("off", "on"), ("on", "on"), ("remote_apply", "remote_apply")])
+def test_what_is_committed_is_on_the_disk_also_of_a_server_that_would_answer_before(
+    default: str, level: str, postgres_server: PostgresServer
+) -> None:
+    with Database(f"{postgres_server.new_store()}%20-csynchronous_commit%3D{default}").write() as tx:
+        assert tx.exec_driver_sql("SHOW synchronous_commit").scalar_one() == level
+
+
 def _wait_for_waiting_call(server: PostgresServer) -> None:
     query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%FOR UPDATE%'"
     deadline = time.monotonic() + 60

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Table,
+    case,
     func,
     make_url,
     select,
@@ -52,6 +53,7 @@ _SQLITE, _POSTGRES = "sqlite", "postgresql"
 _URLS = "Write sqlite:///path/to/state.db or postgresql://user:password@host/database."
 _TIMEOUT_SECONDS = 10
 
+_COMMIT_LEVEL = "synchronous_commit"
 _MIGRATION_LOCK = 7_246_180_315  # any number, as long as nobody else's advisory lock has it
 _SECRETS_IN_QUERY = ("password", "sslpassword", "passfile", "sslkey")
 _PREPARE = "prepare_threshold"
@@ -311,5 +313,9 @@ def _write_transaction(engine: Engine) -> Iterator[Connection]:
         if tx.dialect.name == _POSTGRES:
             # A client that stopped in its transaction must lose it before those that wait for its lock give up.
             limits = {"lock_timeout": _TIMEOUT_SECONDS, "idle_in_transaction_session_timeout": _TIMEOUT_SECONDS // 2}
-            tx.execute(select(*(func.set_config(name, f"{seconds}s", True) for name, seconds in limits.items())))
+            # What is committed survives a crash of the server, also of one that would answer before it is on its disk.
+            level = func.current_setting(_COMMIT_LEVEL)
+            durable = func.set_config(_COMMIT_LEVEL, case((level == "off", "on"), else_=level), True)
+            timeouts = (func.set_config(name, f"{seconds}s", True) for name, seconds in limits.items())
+            tx.execute(select(durable, *timeouts))
         yield tx
