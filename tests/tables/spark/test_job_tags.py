@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -69,6 +71,23 @@ def test_tasks_are_ended_by_the_thread_that_waits_for_them(spark: SparkSession) 
     tasks = SparkTasks(spark)
     with _interrupting(spark, lambda: tasks.interrupt("tasks")):
         assert "cancelled" in tasks.run(wait_for_ever, 1, "tasks")
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "last"),
+    [
+        ("spark://driver:7077", {}, 3),
+        ("local-cluster[2, 1, 1024]", {"spark.task.maxFailures": "2"}, 1),
+        ("yarn", {"spark.task.maxFailures": "1"}, None),
+        ("yarn", {"spark.speculation": "true"}, None),
+        ("local[2]", {}, None),
+    ],
+)
+def test_the_last_attempt_of_a_task_is_known_where_one_follows_the_other(
+    master: str, settings: dict[str, str], last: int | None
+) -> None:
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master, getConf=lambda: settings))
+    assert SparkTasks(session).last_attempt == last
 
 
 def test_a_thread_takes_over_the_tag_of_the_one_that_it_works_for(spark: SparkSession) -> None:
