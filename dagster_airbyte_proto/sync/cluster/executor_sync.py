@@ -41,8 +41,8 @@ class ExecutorSync:
     """One sync whose connector runs on an executor. Implements `SyncDriver`.
 
     `outcome` is None until a task has reported it. `raised` is what the commit listener raised here: an error of the
-    caller's, such as Dagster's interrupt, which the wire would not carry. The `last_attempt` of its task, if that has one,
-    ends the sync in the place of running it.
+    caller's, such as Dagster's interrupt, which the wire would not carry. The `last_attempt` of its task, if that has
+    one, ends the sync in the place of running it.
     """
 
     def __init__(
