@@ -5,6 +5,7 @@ They order the files of a run, longest first, and say which tests are too slow f
 
 import json
 import sys
+import zlib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,12 +22,16 @@ _SHARING = {
     "tests/tables/iceberg/catalogs/test_silent_catalogs.py": "a REST catalog",
     "tests/tables/iceberg/test_catalogs.py": "a REST catalog",
 }
+# Files that take one worker longer than all others take for the rest, in so many parts. Their tests share nothing.
+_DIVIDED = {"tests/sync/push/test_push_faults.py": 6, "tests/sync/relay/test_relay_faults.py": 3}
 
 
 def work_unit(node_id: str) -> str:
     """Tests with the same one are run by one worker, one after the other: those of a file, or of several files that
-    share what takes long to start."""
+    share what takes long to start, or of a part of a file."""
     path = node_id.partition("::")[0]
+    if parts := _DIVIDED.get(path):
+        return f"{path}, part {zlib.crc32(node_id.encode()) % parts}"
     return _SHARING.get(path, path)
 
 
