@@ -15,8 +15,8 @@ _BATCH = messages.line("batch", stream="users", rows=1, bytes=3) + b"abc"
 
 def _written(component: Component, verb: Verb, script: str) -> tuple[list[dict[str, Any]], bool]:
     """The lines of a run that gets one batch, and whether it ended well."""
-    asked = invocation(verb, {"script": script})._replace(takes_input=True)
-    running = component.launcher().launch(asked, environment={})
+    request = invocation(verb, {"script": script})._replace(takes_input=True)
+    running = component.launcher().launch(request, environment={})
     lines: list[dict[str, Any]] = []
     try:
         assert running.write(_BATCH, 1.0) == len(_BATCH)
