@@ -54,7 +54,7 @@ _STOP_GRACE_SECONDS = 3.0
 _TEARDOWN_SECONDS = 10.0
 
 
-# Else the run is green, for a stream without an event fails no step.
+# Else the run is green, for a stream without an event fails no step; or Dagster's error speaks of outputs.
 _UNTAKEN = (
     "A step has called `sync` or `push` and taken none of its events, so nothing was synced or pushed. Write"
     " `yield from connector.sync(context)`."

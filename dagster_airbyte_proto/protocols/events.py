@@ -11,6 +11,8 @@ from dagster_airbyte_proto.masking import UnmaskedText, cut_text
 from dagster_airbyte_proto.model import Catalog, FieldPath, State, StreamId
 from dagster_airbyte_proto.stack_traces import first_words, without_stack_traces
 
+_MAX_LOGGED_CHARACTERS = 128 << 10
+
 
 class LogLevel(StrEnum):
     FATAL = "FATAL"
@@ -224,8 +226,9 @@ class PlainLine(NamedTuple):
 
     line: bytes
 
-    def shown(self, max_characters: int = 4000) -> str:
-        """The beginning of the line as text."""
+    def shown(self, max_characters: int = _MAX_LOGGED_CHARACTERS) -> str:
+        """The beginning of the line as text: by default more than a log keeps, which cuts its lines once more when they
+        are masked."""
         begun = self.line[: 4 * max_characters + 4]  # A letter has four bytes at most, and a line perhaps 256 MiB.
         return cut_text(begun.decode(errors="replace").rstrip(), max_characters)
 

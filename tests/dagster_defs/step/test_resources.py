@@ -152,18 +152,18 @@ def test_assets_that_are_no_connections_are_refused(runs: OpenRuns) -> None:
 def test_a_step_that_yields_no_events_of_its_sync_is_told_so(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.modes = {"users": {}}
-    shop.place.offer(two(5, 5))
+    shop.place.offer({"streams": {"users": {"records": 5}}})
 
     @connector_assets(connection=Connection.from_file(shop.place.connection_file), home=shop.place.home)
-    def shop_assets(context: dg.AssetExecutionContext, connector: ConnectorResource) -> None:
+    def shop_assets(context: dg.AssetExecutionContext, connector: ConnectorResource):  # type: ignore[no-untyped-def]
         connector.sync(context)
 
     def warnings(assets: dg.AssetsDefinition) -> list[str]:
         made = resources(shop.place.home, Options())
-        result = dg.materialize([assets], resources=made, instance=shop.instance)
+        result = dg.materialize([assets], resources=made, instance=shop.instance, raise_on_error=False)
         return [text for text in Run(shop.instance, result.run_id).messages if "yield from" in text]
 
     assert len(warnings(shop_assets)) == 1
-    expect(shop.place, 0, 0)
+    assert shop.place.positions() == {}
     synced = build_connector_assets(Connection.from_file(shop.place.connection_file), home=shop.place.home)
     assert warnings(synced) == []
