@@ -230,7 +230,7 @@ class PlainLine(NamedTuple):
         """The beginning of the line as text: by default more than a log keeps, which cuts its lines once more when they
         are masked."""
         begun = self.line[: 4 * max_characters + 4]  # A letter has four bytes at most, and a line perhaps 256 MiB.
-        return cut_text(begun.decode(errors="replace").rstrip(), max_characters)
+        return cut_text(begun.decode(errors="replace").rstrip("\r\n"), max_characters)
 
 
 Event = (
