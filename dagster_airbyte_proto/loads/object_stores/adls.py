@@ -1,12 +1,13 @@
 """Azure Data Lake Storage: `abfss://container@account.dfs.core.windows.net/path`."""
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
-from pyarrow import fs
-
 from dagster_airbyte_proto.loads.object_stores.store import Place
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 _ACCOUNT, _KEY = "adls.auth.shared-key.account.name", "adls.auth.shared-key.account.key"
 # Each is followed by the host of an account.
@@ -35,7 +36,9 @@ class Adls:
             )
         return Place(container + slash + path, host)
 
-    def open(self, settings: Mapping[str, str], host: str) -> fs.FileSystem:
+    def open(self, settings: Mapping[str, str], host: str) -> "fs.FileSystem":
+        from pyarrow import fs
+
         account = host.partition(".")[0]
         token = next(_of_account(settings, _SAS_TOKEN, host), None)
         key = settings.get(_KEY) if settings.get(_ACCOUNT) in (account, None) else None

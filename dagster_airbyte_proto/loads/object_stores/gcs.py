@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar
-
-from pyarrow import fs
+from typing import TYPE_CHECKING, ClassVar
 
 from dagster_airbyte_proto.loads.object_stores.store import Place, after_scheme
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 _TOKEN = "gcs.oauth2.token"  # noqa: S105 - the name of a setting
 _NO_AUTH = "gcs.no-auth"
@@ -29,7 +30,9 @@ class Gcs:
     def take_apart(self, location: str) -> Place:
         return after_scheme(location)
 
-    def open(self, settings: Mapping[str, str], host: str) -> fs.FileSystem:  # noqa: ARG002 - a bucket needs no account
+    def open(self, settings: Mapping[str, str], host: str) -> "fs.FileSystem":  # noqa: ARG002 - a bucket needs no account
+        from pyarrow import fs
+
         scheme, separator, address = settings.get("gcs.service.host", "").partition("://")
         token = settings.get(_TOKEN)
         return fs.GcsFileSystem(

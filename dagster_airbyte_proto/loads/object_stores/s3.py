@@ -1,11 +1,12 @@
 """S3, and stores with its interface."""
 
 from collections.abc import Mapping
-from typing import ClassVar
-
-from pyarrow import fs
+from typing import TYPE_CHECKING, ClassVar
 
 from dagster_airbyte_proto.loads.object_stores.store import Place, after_scheme
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 _CATALOG_CREDENTIALS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 _HADOOP_CREDENTIALS = ("fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token")
@@ -36,7 +37,9 @@ class S3:
     def take_apart(self, location: str) -> Place:
         return after_scheme(location)
 
-    def open(self, settings: Mapping[str, str], host: str) -> fs.FileSystem:  # noqa: ARG002 - a bucket needs no account
+    def open(self, settings: Mapping[str, str], host: str) -> "fs.FileSystem":  # noqa: ARG002 - a bucket needs no account
+        from pyarrow import fs
+
         def setting(*keys: str) -> str | None:
             return next((settings[key] for key in keys if key in settings), None)
 

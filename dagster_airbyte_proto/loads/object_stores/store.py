@@ -1,9 +1,10 @@
 """An object store: its locations, the settings that are read for it, and its file systems."""
 
 from collections.abc import Collection, Mapping
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-from pyarrow import fs
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 
 class Place(NamedTuple):
@@ -33,7 +34,7 @@ class ObjectStore(Protocol):
         """Raises ValueError for a location that names no place in the store."""
         ...
 
-    def open(self, settings: Mapping[str, str], host: str) -> fs.FileSystem:
+    def open(self, settings: Mapping[str, str], host: str) -> "fs.FileSystem":
         """Opens the file system of an account's host. Connects to nothing yet."""
         ...
 

@@ -1,4 +1,4 @@
-"""What is read of Hadoop's whole configuration (Java's): files of the user's may have set it, beside the session."""
+"""Reads the settings of object stores from Hadoop's whole configuration (Java's), which files of the user's may set."""
 
 from collections.abc import Iterator
 from typing import Any
