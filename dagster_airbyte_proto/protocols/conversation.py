@@ -157,7 +157,7 @@ def encode_config(config: Mapping[str, Any]) -> bytes:
     """The content of a config file.
 
     YAML turns unquoted dates into date objects: `to_builtins` makes them text again. `json` writes the file because
-    msgspec refuses whole numbers beyond 64 bits.
+    msgspec refuses half a surrogate pair, which a text may have.
     """
     return json.dumps(msgspec.to_builtins(config)).encode()
 

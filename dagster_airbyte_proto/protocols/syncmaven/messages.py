@@ -78,7 +78,7 @@ def describe_streams(credentials: Mapping[str, Any]) -> bytes:
 def line(kind: str, payload: Mapping[str, Any] | None = None, **beside: str) -> bytes:
     """Returns the line of a message."""
     message = {"type": kind, **beside, **({} if payload is None else {"payload": payload})}
-    # Not msgspec, which refuses whole numbers beyond 64 bits.
+    # Not msgspec, which refuses half a surrogate pair.
     return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
