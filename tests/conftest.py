@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-    from tests.support.object_store import ObjectStore
+    from tests.support.object_stores.s3 import ObjectStore
     from tests.support.tap_home import TapHome
 
 # A machine that is busy is no fault of the code.
@@ -188,7 +188,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def object_store() -> "Iterator[ObjectStore]":
-    from tests.support.object_store import running_store
+    from tests.support.object_stores.s3 import running_store
 
     with running_store() as store:
         yield store

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import USERS, Place
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 from tests.support.postgres import PostgresServer
 
 PARTS = {

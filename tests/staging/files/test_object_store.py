@@ -18,7 +18,7 @@ from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
 from dagster_airbyte_proto.staging.lines.demux import RecordLines
 from dagster_airbyte_proto.staging.stage import Stage, StageLimits
 from tests.staging.conftest import SHAPE, plan, records, with_field_ids
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 
 pytestmark = pytest.mark.timeout(60, func_only=True)  # Not with the start of the store.
 _USERS = plan({"id": {"type": "integer"}, "text": {"type": "string"}})

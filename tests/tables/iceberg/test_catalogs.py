@@ -25,7 +25,7 @@ from dagster_airbyte_proto.tables.sql_names import qualified
 from tests.conformance.table_branches import BranchConformance
 from tests.conformance.table_rows import SCHEMA, Bench, NewTable, Row, names, part, position_deletes, put, table_name
 from tests.conformance.table_writer import TableWriterConformance
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.spark

@@ -19,7 +19,7 @@ from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import SCHEMA, Bench, names, part_of, put, staged, table_name
 from tests.support.catalogs.vending_catalog import SECRET, VendingCatalog, running_vending_catalog
 from tests.support.needs import require_maven
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 from tests.tables.iceberg.test_catalogs import ObjectStoreConformance, bench_of, settings_of
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from tests.support.catalogs.polaris import Client, PolarisCatalog, PolarisServer, running_polaris
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 from tests.sync.crashes.fake_connection import FakeConnection
 from tests.sync.crashes.test_object_store import ObjectStoreConnection
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from tests.support.catalogs.polaris import Client, PolarisCatalog, running_polaris
-from tests.support.object_store import ObjectStore
+from tests.support.object_stores.s3 import ObjectStore
 from tests.sync.crashes.spark_connections import CommandLine, running_command_line
 from tests.sync.crashes.test_object_store import sync_killed_twice
 from tests.tables.iceberg.polaris.conftest import PolarisConnection
