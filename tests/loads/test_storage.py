@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
+from dagster_airbyte_proto.errors import StagingError
 from dagster_airbyte_proto.loads.object_stores.known import catalog_settings, is_in_object_store, spark_settings
 from dagster_airbyte_proto.loads.storage import Storage
+from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder
 
 _ADLS = "abfss://lake@acme.dfs.core.windows.net"
 _ADDRESSES = {"dfs": ".dfs.core.windows.net", "blob": ".blob.core.windows.net"}
@@ -26,6 +28,8 @@ def test_the_path_of_a_location_is_taken_as_it_is(place: str) -> None:
 def test_a_location_in_azure_names_its_container_and_account(location: str) -> None:
     with pytest.raises(ValueError, match="names no container and account"):
         Storage().at(location)
+    with pytest.raises(StagingError, match="names no container and account"):
+        StagingFolder.at(location)
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "abfs", "abfss", "wasbs"])

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-import pyarrow as pa
 from pyarrow import fs
 
 from dagster_airbyte_proto.errors import StagingError
@@ -28,10 +27,10 @@ class StagingFolder(NamedTuple):
 
     @classmethod
     def at(cls, uri: str, storage: Storage = LOCAL) -> "StagingFolder":
-        """Opens the folder at `uri`. Raises StagingError if its file system is unknown."""
+        """Opens the folder at `uri`. Raises StagingError if its file system is unknown, or has no such place."""
         try:
             filesystem, path = storage.at(uri)
-        except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, ValueError) as error:
             raise StagingError("finding the staging folder", f"{uri}: {error}") from error
         return cls(filesystem, path, uri, storage)
 

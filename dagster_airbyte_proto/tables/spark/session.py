@@ -29,6 +29,7 @@ from pyspark.sql.types import VariantVal
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.object_stores.known import spark_settings
+from dagster_airbyte_proto.loads.object_stores.store import scheme_of
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.project_folder import expanded
@@ -243,8 +244,8 @@ def has_file_system(session: SparkSession, location: str) -> bool:
 
     Tables need none, for they have a FileIO. A server of Spark Connect is taken to have what its tables need.
     """
-    scheme, separator, _ = location.partition("://")
-    if not separator or is_remote(session):
+    scheme = scheme_of(location)
+    if not scheme or is_remote(session):
         return True
     java = cast(Any, session)
     try:
@@ -264,7 +265,7 @@ def check_exclusive_commits(session: SparkSession, catalog: str, warehouse: str)
     """
     key = f"spark.sql.catalog.{catalog}"
     is_hadoop = session.conf.get(f"{key}.type", None) == "hadoop" and not session.conf.get(f"{key}.lock-impl", None)
-    if is_hadoop and warehouse.partition("://")[0] in _STORES_WITHOUT_RENAME:
+    if is_hadoop and scheme_of(warehouse) in _STORES_WITHOUT_RENAME:
         raise ConfigError(
             f"opening catalog {catalog}",
             f"it is of type hadoop, and {warehouse} has no rename that only one writer can win",

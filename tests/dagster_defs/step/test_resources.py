@@ -155,7 +155,10 @@ def test_a_step_that_yields_no_events_of_its_sync_is_told_so(runs: OpenRuns) -> 
     shop.place.offer({"streams": {"users": {"records": 5}}})
 
     @connector_assets(connection=Connection.from_file(shop.place.connection_file), home=shop.place.home)
-    def shop_assets(context: dg.AssetExecutionContext, connector: ConnectorResource):  # type: ignore[no-untyped-def]
+    def shop_assets(  # type: ignore[no-untyped-def]  # as a user may write it
+        context: dg.AssetExecutionContext,
+        connector: ConnectorResource,
+    ):
         connector.sync(context)
 
     def warnings(assets: dg.AssetsDefinition) -> list[str]:

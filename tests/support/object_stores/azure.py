@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from dagster_airbyte_proto.loads.storage import Storage
 from tests.support.needs import require_npm
+from tests.support.network.ports import free_port
 
 _PACKAGE = "azurite@3.35.0"
 _INSTALL_SECONDS = 900
@@ -85,8 +86,7 @@ def running_azure_store(cache: Path) -> Iterator[AzureStore]:
     if not program.exists():
         install = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--prefix", str(cache), _PACKAGE]
         subprocess.run(install, check=True, capture_output=True, timeout=_INSTALL_SECONDS)
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port = bound.getsockname()[1]
+    port = free_port()
     where = ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
     # It may be older than the clients.
     words = [str(program), *where, "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]

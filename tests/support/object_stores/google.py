@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -14,6 +13,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from tests.support.needs import lacks
+from tests.support.network.ports import free_port
 
 _PROGRAM = "fake-gcs-server"
 _MODULE = f"github.com/fsouza/{_PROGRAM}@v1.56.1"
@@ -46,8 +46,7 @@ def running_google_store(cache: Path) -> Iterator[GoogleStore]:
             lacks("go", "no Go, which builds a store like Google's (go.dev/dl)")
         environment = {**os.environ, "GOBIN": str(cache)}
         subprocess.run(["go", "install", _MODULE], env=environment, check=True, timeout=_BUILD_SECONDS)
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port = bound.getsockname()[1]
+    port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     words = [str(program), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
     addresses = ["-public-host", f"127.0.0.1:{port}", "-external-url", endpoint]
