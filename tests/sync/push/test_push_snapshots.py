@@ -83,7 +83,7 @@ def test_all_rows_are_compared_after_a_version_that_was_given_up(quick_folder: P
     table.push["removals"] = "deleted_at"
     report, notes = _pushed(table)
     assert (report.status, report.planned.removed) == ("complete", 1)
-    assert "a version of them was begun" in notes
+    assert "a plan since then was given up" in notes
     assert table.held().keys() == {*range(2, 24)}
 
 
