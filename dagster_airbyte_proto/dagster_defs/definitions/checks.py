@@ -49,7 +49,7 @@ class StreamChecks:
 
     A pushed stream has `counts`, `rejects`, `freshness` (of the cursor, or of the row that was delivered last) and, in
     mode mirror, `removals`, which passes if at most `max_removed` rows, or `max_removed_share` of what the destination
-    had, were removed; None leaves it out.
+    had, were removed; it is left out where neither is set.
     """
 
     counts: bool = True

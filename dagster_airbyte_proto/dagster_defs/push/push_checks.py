@@ -70,7 +70,7 @@ def _chosen(options: PushOptions, checks: StreamChecks) -> Iterator[str]:
         yield COUNTS
     if checks.max_rejected is not None:
         yield REJECTS
-    if checks.max_removed is not None and options.mode is PushMode.MIRROR:
+    if (checks.max_removed is not None or checks.max_removed_share) and options.mode is PushMode.MIRROR:
         yield REMOVALS
     if checks.freshness is not None and options.changes_by is not ChangesBy.ALL:
         yield FRESHNESS

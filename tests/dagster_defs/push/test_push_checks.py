@@ -52,6 +52,8 @@ def test_a_push_has_the_checks_that_mean_something_for_it() -> None:
     assert names(_MIRROR, _ALL) == ["counts", "rejects", "removals", "freshness"]
     assert names(_BY_CURSOR, _ALL) == ["counts", "rejects", "freshness"]
     assert names(_MIRROR, ONLY_REJECTS) == ["rejects"]
+    assert names(_MIRROR, StreamChecks()) == ["counts", "rejects"]
+    assert names(_MIRROR, StreamChecks(max_removed_share=0.1)) == ["counts", "rejects", "removals"]
     everything = PushOptions.model_validate({"from": "shop.people", "mode": "overwrite"})
     assert names(everything, _ALL) == ["counts", "rejects"]
 
@@ -81,6 +83,8 @@ def test_removals_are_a_number_or_a_share_of_what_was_there() -> None:
     found = _found(StreamChecks(max_removed=0, max_removed_share=0.2), _MIRROR, report)["removals"]
     assert found.passed
     assert "2 of the 10 rows" in (found.description or "")
+    assert _found(StreamChecks(max_removed_share=0.2), _MIRROR, report)["removals"].passed
+    assert not _found(StreamChecks(max_removed_share=0.1), _MIRROR, report)["removals"].passed
     uncounted = _report(planned=PlannedCounts(added=5, changed=None, removed=2, unchanged=None))
     assert not _found(StreamChecks(max_removed=1, max_removed_share=1.0), _MIRROR, uncounted)["removals"].passed
 
