@@ -5,6 +5,7 @@ name; quotes tell them apart: `"a.b".c` and `a."b.c"`. The bare name will do if 
 """
 
 import re
+import shlex
 from collections.abc import Collection, Sequence
 
 from dagster_airbyte_proto.model import StreamId, double_quoted
@@ -39,6 +40,11 @@ def unmistakable_name(stream: StreamId) -> str:
     """The name in quotes, which can mean no other stream."""
     parts = (stream.namespace, stream.name) if stream.namespace else (stream.name,)
     return ".".join(map(double_quoted, parts))
+
+
+def shell_word(stream: StreamId | str) -> str:
+    """The name as one word of a shell, for the command that an error names."""
+    return shlex.quote(str(stream))
 
 
 def _unquoted(part: str) -> str:

@@ -1,8 +1,10 @@
 """A stream is found by its full name, by its name in quotes, or by its bare name where that is enough."""
 
+import shlex
+
 import pytest
 
-from dagster_airbyte_proto.connection.stream_names import parsed_name, streams_named, unmistakable_name
+from dagster_airbyte_proto.connection.stream_names import parsed_name, shell_word, streams_named, unmistakable_name
 from dagster_airbyte_proto.model import StreamId
 
 _FIRST, _SECOND, _BARE = StreamId("a", "b.c"), StreamId("a.b", "c"), StreamId(None, "a.b.c")
@@ -37,3 +39,8 @@ def test_the_name_in_quotes_means_one_stream_whatever_the_others_are(stream: Str
 def test_a_name_with_two_bare_dots_means_no_stream_by_itself() -> None:
     assert parsed_name("a.b.c") is None
     assert parsed_name("a.b") == StreamId("a", "b")
+
+
+@pytest.mark.parametrize("stream", [*_STREAMS, StreamId(None, "order items"), StreamId("eu", "today's")])
+def test_a_name_is_one_word_of_the_command_that_an_error_names(stream: StreamId) -> None:
+    assert shlex.split(f"sync --streams {shell_word(stream)}") == ["sync", "--streams", str(stream)]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
+from dagster_airbyte_proto.connection.stream_names import shell_word
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import RELAY_ID_PREFIX, Load, StagedRows
 from dagster_airbyte_proto.loads.program_identity import is_same_target, program_in
@@ -58,7 +59,9 @@ def _refresh(store: StateStore, lease: Lease, stream: StreamId) -> str:
     """The command that reads the stream again, together with those that share its state."""
     command = f"airbyte-proto sync {lease.connection} --refresh"
     is_shared = any(stored.state.stream is None for stored in store.states(lease.connection))
-    return f"{command}   (all its streams, which share one state)" if is_shared else f"{command} --streams {stream}"
+    if is_shared:
+        return f"{command}   (all its streams, which share one state)"
+    return f"{command} --streams {shell_word(stream)}"
 
 
 def _elsewhere(before: str, now: str) -> str:

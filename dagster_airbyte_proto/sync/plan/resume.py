@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from dagster_airbyte_proto.connection.stream_names import shell_word
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import lost_place
@@ -34,7 +35,8 @@ def streams_without_place(
             f"planning the sync of connection {connection}",
             f"it was read by its column {column}, and is read by its changes (cdc) now, which begin anew: rows would be"
             " there twice, or those deleted before would stay",
-            remedy=f"Read everything again into it: airbyte-proto sync {connection} --refresh --streams {stream}",
+            remedy="Read everything again into it:"
+            f" airbyte-proto sync {connection} --refresh --streams {shell_word(stream)}",
             stream=str(stream),
         )
         for stream, column in lost.items()

@@ -8,7 +8,6 @@
   moves.
 """
 
-import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,7 +23,7 @@ from dagster_airbyte_proto.model import MergeMode, SchemaPolicy, StreamId, Table
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
-from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command
+from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command, reset_command
 
 NAMESPACE: Final = "_pushes"
 DELIVERED, REJECTED = "delivered", "rejected"
@@ -117,8 +116,8 @@ def _of_another_push(table: TableName, stream: StreamId, other: str, pushed: Str
     return ConfigError(
         _DOING,
         f"its table {table} is the memory of stream {pushed} of connection {other}: their names make up the same one",
-        remedy="Give one of the two another `name`, and forget its stream under the old one, as by `airbyte-proto state"
-        f" reset {other} {shlex.quote(str(pushed))}`: its next push sends all rows. Where both were pushed, send all"
+        remedy="Give one of the two another `name`, and forget its stream under the old one, as by"
+        f" `{reset_command(other, pushed)}`: its next push sends all rows. Where both were pushed, send all"
         " rows of the one that keeps its name again too, with `--full`.",
         stream=str(stream),
     )
@@ -129,7 +128,7 @@ def _checked_witness(context: PushContext, spec: TableSpec, stream: StreamId) ->
     witness = context.engine.tables.witness(spec.name, connection)
     remedy = (
         f"Send all rows again: `{full_command(connection, stream)}`; partitions after"
-        f" `airbyte-proto state reset {connection} {stream}`."
+        f" `{reset_command(connection, stream)}`."
     )
     landed = store.landed_tables(connection).get(stream)
     if landed is not None:
@@ -147,8 +146,8 @@ def _other_key(context: PushContext, spec: TableSpec, stream: StreamId) -> Table
     return TableError(
         f"{_DOING}, table {spec.name}",
         f"it remembers rows by another key, or its key has another type than {', '.join(spec.keys)} has now",
-        remedy="Use the key as it was; or drop the table and run `airbyte-proto state reset"
-        f" {context.delivery.connection.name} {stream}`: then all rows are sent again.",
+        remedy="Use the key as it was; or drop the table and run"
+        f" `{reset_command(context.delivery.connection.name, stream)}`: then all rows are sent again.",
         stream=str(stream),
     )
 
@@ -169,7 +168,7 @@ def stored_position(context: PushContext, stream: StreamId) -> PushPosition | No
             try:
                 return msgspec.convert(codec.value(stored.state), PushPosition)
             except msgspec.ValidationError as error:
-                remedy = f"airbyte-proto state reset {context.delivery.connection.name} {stream} sends all rows again."
+                remedy = f"{reset_command(context.delivery.connection.name, stream)} sends all rows again."
                 raise ConfigError(
                     "reading the state of the push", f"it is none of a push: {error}", remedy=remedy, stream=str(stream)
                 ) from error

@@ -1,13 +1,13 @@
 """The services and the request of one push that holds its connection, for every step of it."""
 
 import re
-import shlex
 from collections.abc import Collection
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.stream_names import shell_word
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.commit.committer import Committer
@@ -72,7 +72,12 @@ def landed_of(text: str) -> LandedRows:
 
 def full_command(connection: str, stream: StreamId | str) -> str:
     """The command that sends all rows of a stream again."""
-    return f"airbyte-proto push {connection} --full --streams {shlex.quote(str(stream))}"
+    return f"airbyte-proto push {connection} --full --streams {shell_word(stream)}"
+
+
+def reset_command(connection: str, stream: StreamId | str) -> str:
+    """The command that forgets all that a stream has sent."""
+    return f"airbyte-proto state reset {connection} {shell_word(stream)}"
 
 
 class DeliveryContext(NamedTuple):

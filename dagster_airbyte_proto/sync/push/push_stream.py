@@ -41,14 +41,13 @@ from dagster_airbyte_proto.sync.push.fold import FOLDING, fold, remember_sent
 from dagster_airbyte_proto.sync.push.plan.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.plan.plan_samples import samples_of
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin
-from dagster_airbyte_proto.sync.push.push_context import PushContext
+from dagster_airbyte_proto.sync.push.push_context import PushContext, reset_command
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.push.unfinished_plans import (
     check_destination,
     check_mapping,
     check_other_partition,
     is_planned_otherwise,
-    reset_command,
     would_double,
 )
 from dagster_airbyte_proto.sync.push.unknown_rows import (
@@ -278,7 +277,8 @@ def _give_up(context: PushContext, delivery: Delivery, position: PushPosition | 
 
 def _goes_on_as_planned(plan: SealedPlan, origin: PushOrigin) -> str:
     if origin.delivered is None and plan.partition is not None:
-        return f"The next push goes on with the rows as they were planned. `{reset_command(plan)}` forgets all of them."
+        command = reset_command(plan.connection, plan.stream)
+        return f"The next push goes on with the rows as they were planned. `{command}` forgets all of them."
     option = "--full" if origin.delivered is None else "--retry-rejected"
     return f"A push without {option} goes on with the rows as they were planned."
 

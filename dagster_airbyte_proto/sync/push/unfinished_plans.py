@@ -7,13 +7,14 @@
 
 from dagster_airbyte_proto.checkpoints.slot import partition_option
 from dagster_airbyte_proto.connection import PushOptions
+from dagster_airbyte_proto.connection.stream_names import shell_word
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.program_identity import connector_program, is_same_program
 from dagster_airbyte_proto.loads.push import Delivery, SealedPlan
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.sync.push.plan.plan_digests import mapping_of, selection_of
 from dagster_airbyte_proto.sync.push.planning import PushOrigin
-from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command
+from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command, reset_command
 
 
 def is_planned_otherwise(plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> bool:
@@ -35,7 +36,7 @@ def check_destination(context: PushContext, stream: StreamId, before: str) -> No
     now = connector_program(connection.connector)
     if not before or is_same_program(before, now) or (context.request.is_full and partition is None):
         return
-    reset = f"airbyte-proto state reset {connection.name} {stream}"
+    reset = reset_command(connection.name, stream)
     full = full_command(connection.name, stream)
     every = f"`{reset}`, then each partition" if partition is not None else f"`{full}`"
     raise ConfigError(
@@ -43,7 +44,7 @@ def check_destination(context: PushContext, stream: StreamId, before: str) -> No
         f"what it has delivered is at {before}, and its destination is {now} now, where these rows would be missing",
         remedy=f"Send all rows to this one: {every}. Or give this push another `name`, and the other one goes on. If it"
         " is the same destination by another name, put that name as `destination` into the state"
-        f" (`airbyte-proto state show {connection.name} {stream}`, and `state set`).",
+        f" (`airbyte-proto state show {connection.name} {shell_word(stream)}`, and `state set`).",
         stream=str(stream),
     )
 
@@ -77,7 +78,8 @@ def check_other_partition(context: PushContext, delivery: Delivery, origin: Push
         raise ConfigError(
             f"going on with the push of connection {plan.connection}",
             f"{plan.rows - delivery.acknowledged:,} rows of a push {option} are left to send{unsure}",
-            remedy=f"Push these to their end first; or forget all that was sent by `{reset_command(plan)}`.",
+            remedy="Push these to their end first; or forget all that was sent by"
+            f" `{reset_command(plan.connection, plan.stream)}`.",
             stream=str(plan.stream),
         )
 
@@ -87,7 +89,3 @@ def would_double(delivery: Delivery, origin: PushOrigin) -> bool:
     known of others whether they are there."""
     is_forgotten = origin.delivered is None and delivery.acknowledged > 0
     return is_forgotten or delivery.undecided > 0
-
-
-def reset_command(plan: SealedPlan) -> str:
-    return f"airbyte-proto state reset {plan.connection} {plan.stream}"

@@ -7,6 +7,7 @@
   Taps keep the version in the stream's bookmark, so one of an earlier run is known too.
 """
 
+from dagster_airbyte_proto.connection.stream_names import shell_word
 from dagster_airbyte_proto.model import ReadMode, StreamId
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.sync.plan.stream_plan import replaces_table
@@ -34,7 +35,7 @@ class StreamVersions:
             return None
         return (
             f"stream {stream}: its source began version {version}, as after a TRUNCATE, and rows of version {before}"
-            f" stay: `sync --refresh --streams {stream}` replaces them"
+            f" stay: `sync --refresh --streams {shell_word(stream)}` replaces them"
         )
 
     def is_whole(self, stream: StreamId, records: int) -> bool:

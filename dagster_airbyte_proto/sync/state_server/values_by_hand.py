@@ -4,6 +4,7 @@ from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key, ValueChanges
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange
 from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS
+from dagster_airbyte_proto.connection.stream_names import shell_word
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import MAX_SEGMENTS
 from dagster_airbyte_proto.sync.state_server.component_values import ComponentRole, check_component_value
@@ -48,7 +49,7 @@ class ValuesByHand:
         doing, asset = f"dropping kept values of connection {self._asset.connection}", self._asset
         _check(doing, asset, prefix)
         if not self._store.count_kept_values(asset, prefix)[0]:
-            shown = f"airbyte-proto state show {asset.connection} {asset.stream}"
+            shown = f"airbyte-proto state show {asset.connection} {shell_word(str(asset.stream))}"
             found = f"no value is kept under the key {' / '.join(prefix)}"
             raise ConfigError(doing, found, remedy=f"{shown} lists them.", stream=str(asset.stream))
         return self._store.set_values(self._lease, asset, ValueChanges(dropped=(prefix,)), who=self._who)
@@ -66,6 +67,7 @@ def _check(doing: str, asset: Asset, key: Key) -> None:
             doing,
             f"what is under the key {TRANSFORMS} is the state of a transform, which has several values that belong"
             " together",
-            remedy=f"airbyte-proto state reset {asset.connection} {asset.stream} drops it, with the state.",
+            remedy=f"airbyte-proto state reset {asset.connection} {shell_word(str(asset.stream))} drops it, with the"
+            " state.",
             stream=str(asset.stream),
         )

@@ -130,6 +130,14 @@ def test_a_second_home_on_the_same_table_is_refused(shop: OpenShop) -> None:
     assert rows(place) == (10, 10)
 
 
+def test_a_stream_of_two_words_is_one_word_of_the_command_that_reads_it_again(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of({"streams": {"order items": {"records": 5}}})
+    shutil.rmtree(log_of(place, "order items").parent)
+    error = place.sync_of({"streams": {"order items": {"records": 9}}}).streams["order items"].error or ""
+    assert "airbyte-proto sync shop --refresh --streams 'order items'" in error
+
+
 def test_a_stream_whose_table_was_dropped_is_refused_and_the_other_goes_on(shop: OpenShop) -> None:
     place = shop(max_bytes=1 << 30)
     place.sync_of(two(10, 10))

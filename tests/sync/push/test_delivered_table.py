@@ -33,6 +33,17 @@ def test_a_memory_that_was_dropped_is_made_anew_by_full(quick_folder: Path) -> N
     assert table.contacts().planned.unchanged == 1
 
 
+def test_a_stream_of_two_words_is_one_word_of_the_commands_that_lead_out(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.stream = "eu contacts"
+    table.fill([person(1)])
+    assert table.run().streams["eu contacts"].acknowledged == 1
+    shutil.rmtree(table.home / "warehouse" / "_pushes")
+    error = table.run().streams["eu contacts"].error or ""
+    assert "`airbyte-proto push crm --full --streams 'eu contacts'`" in error
+    assert "`airbyte-proto state reset crm 'eu contacts'`" in error
+
+
 def test_a_mirror_of_a_disk_that_is_not_mounted_removes_nothing(quick_folder: Path) -> None:
     table = PushedTable(quick_folder, mode="mirror")
     table.push["max_removed"] = "100 %"
