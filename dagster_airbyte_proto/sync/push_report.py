@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from dagster_airbyte_proto.errors import Cancelled, CommitUnknown, ProtoError
+from dagster_airbyte_proto.errors import CommitUnknown, ProtoError
 from dagster_airbyte_proto.loads.push import PlannedCounts
-from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.sync.report import SyncStatus, status_after
 
 
 class PushedField(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ def status_of(errors: Collection[ProtoError | None], undecided: int) -> SyncStat
         return SyncStatus.UNKNOWN
     if not found:
         return SyncStatus.COMPLETE
-    return SyncStatus.CANCELLED if isinstance(found[0], Cancelled) else SyncStatus.FAILED
+    return status_after(found[0])
 
 
 class PushReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ def failed_push(connection: str, run_id: str, error: ProtoError, log: str) -> Pu
     """The report of a push that failed, or was cancelled, before its first stream."""
     return PushReport(
         connection=connection,
-        status=SyncStatus.CANCELLED if isinstance(error, Cancelled) else SyncStatus.FAILED,
+        status=status_after(error),
         run_id=run_id,
         recovered_loads=0,
         streams={},

@@ -195,11 +195,16 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_MAX_NAMED_STREAMS]) + more
 
 
+def status_after(error: Exception) -> SyncStatus:
+    """The status of what an error has ended: that somebody cancelled it is no failure."""
+    return SyncStatus.CANCELLED if isinstance(error, Cancelled) else SyncStatus.FAILED
+
+
 def failed_report(connection: str, run_id: str, error: Exception, log: str) -> SyncReport:
     """The report of a sync that failed, or was cancelled, before its connector ran."""
     return SyncReport(
         connection=connection,
-        status=SyncStatus.CANCELLED if isinstance(error, Cancelled) else SyncStatus.FAILED,
+        status=status_after(error),
         run_id=run_id,
         recovered_loads=0,
         streams={},

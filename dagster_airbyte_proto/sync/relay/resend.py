@@ -42,7 +42,7 @@ from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, replaces_ta
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, hashes_columns
 from dagster_airbyte_proto.sync.relay.kept_records import KeptRecords, as_columns, as_texts, staged
 from dagster_airbyte_proto.sync.relay.state_moves import moves_of_stream, reason_to_wait
-from dagster_airbyte_proto.sync.report import ResentRecords, StreamReport, SyncStatus
+from dagster_airbyte_proto.sync.report import ResentRecords, StreamReport, status_after
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
 _TOO_LONG = "they are too long: only their reasons are kept"
@@ -77,8 +77,7 @@ class Resent(NamedTuple):
         found = msgspec.structs.replace(report, resent=self.records)
         if self.error is None or report.error is not None:
             return found
-        status = SyncStatus.CANCELLED if isinstance(self.error, Cancelled) else SyncStatus.FAILED
-        text = mask.text(str(self.error))
+        status, text = status_after(self.error), mask.text(str(self.error))
         return msgspec.structs.replace(found, status=status, error=text, retryable=self.error.retryable)
 
 
