@@ -68,10 +68,11 @@ def status_of(errors: Collection[ProtoError | None], undecided: int) -> SyncStat
 
 
 class PushReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a whole push, or of one `partition`. `log` is the run's log. With `is_plan` nothing was sent.
+    """The report of a whole push, or of one `partition`. `log` is the run's log.
 
-    `warnings` tell of a destination whose counts differ from what was sent, `notes` of what it does not answer.
-    `error` is why it ended before its first stream.
+    With `is_plan`, which JSON calls `plan`, nothing was sent. `warnings` tell of a destination whose counts differ from
+    what was sent, `notes` of what it does not answer. `error` is why it ended before its first stream, or behind its
+    last.
     """
 
     connection: str
