@@ -1,7 +1,6 @@
 """Everything anew: a new generation takes the old one's place at its end, or not at all."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -10,14 +9,9 @@ from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH, Shop
+from tests.sync.test_sync import SCOPES, two
 
-SCOPES = ("stream", "global", "legacy")
 SIZES = (1, 1 << 30)
-
-
-def two(users: int, orders: int, **whole: Any) -> dict[str, Any]:
-    streams = {"users": {"records": users}, "orders": {"records": orders}}
-    return {"streams": streams, "state_every": 5, "interleave": True, **whole}
 
 
 def generations(place: Shop, stream: str = "users") -> set[int]:

@@ -29,6 +29,7 @@ from tests.conformance.table_rows import (
 from tests.conformance.table_slices import MONDAY, TUESDAY, in_slice, sliced
 from tests.conformance.table_writer import TableWriterConformance
 from tests.staging.conftest import landed, plan, record
+from tests.tables.changes_by_others import compacted_before_commit, rolled_back_before_commit
 
 pytestmark = pytest.mark.spark
 
@@ -98,12 +99,10 @@ def test_a_compaction_or_a_rollback_in_between_has_it_done_again(spark: SparkSes
     target = copying.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
     first = copying.writer.commit("l1", _upsert(target, 1, "old"))
     copying.writer.commit("l2", _upsert(target, 2, "old"))
-    call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('min-input-files', '2'))"
-    before_commit(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+    compacted_before_commit(spark, target)
     assert not copying.writer.commit("l3", _upsert(target, 1, "a")).was_there
     assert names(copying.read(target)) == [(1, "a"), (2, "old")]
-    back = f"call lake.system.rollback_to_snapshot('{target.name}', {first.snapshot_id})"
-    before_commit(lambda: query(spark, back) and None)
+    rolled_back_before_commit(spark, target, first.snapshot_id)
     assert not copying.writer.commit("l4", _upsert(target, 1, "b")).was_there
     assert names(copying.read(target)) == [(1, "b")]
 

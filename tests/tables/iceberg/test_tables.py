@@ -28,7 +28,6 @@ from tests.conformance.table_rows import (
     SCHEMA,
     Bench,
     Reader,
-    before_commit,
     names,
     part,
     part_of,
@@ -40,6 +39,7 @@ from tests.conformance.table_slices import MONDAY, TUESDAY, SlicedTableConforman
 from tests.conformance.table_witness import WitnessConformance
 from tests.conformance.table_writer import TableWriterConformance
 from tests.staging.conftest import landed, plan, record
+from tests.tables.changes_by_others import compacted_before_commit, rolled_back_before_commit
 
 pytestmark = pytest.mark.spark
 
@@ -84,8 +84,7 @@ def test_a_compaction_in_between_disturbs_no_append(
 ) -> None:
     for i in range(2):
         iceberg.commit(f"l{i}", part(target, WriteMode.APPEND, [{"id": i, "name": "a"}]))
-    call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('min-input-files', '2'))"
-    before_commit(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+    compacted_before_commit(spark, target)
     assert not iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])).was_there
     assert names(iceberg_rows(target)) == [(0, "a"), (1, "a"), (2, "b")]
     assert iceberg.commit("l0", part(target, WriteMode.APPEND, [{"id": 0, "name": "a"}])).was_there
@@ -96,8 +95,7 @@ def test_a_compaction_in_between_brings_no_replaced_row_back(
 ) -> None:
     for i in range(2):
         iceberg.commit(f"l{i}", part(target, WriteMode.APPEND, [{"id": i, "name": "old"}]))
-    call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('min-input-files', '2'))"
-    before_commit(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+    compacted_before_commit(spark, target)
     committed = iceberg.commit("l2", part(target, WriteMode.OVERWRITE_DEDUP, [{"id": 2, "name": "new"}]))
     assert names(iceberg_rows(target)) == [(2, "new")]
     assert (committed.was_there, committed.deleted) == (False, 2)
@@ -122,8 +120,7 @@ def test_a_rollback_in_between_is_noticed(
 ) -> None:
     first = iceberg.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
     iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
-    back = f"call lake.system.rollback_to_snapshot('{target.name}', {first.snapshot_id})"
-    before_commit(lambda: query(spark, back) and None)
+    rolled_back_before_commit(spark, target, first.snapshot_id)
     assert not iceberg.commit("l3", part(target, write, [{"id": 3, "name": "c"}])).was_there
     assert names(iceberg_rows(target)) == [(1, "a"), (3, "c")][write in REPLACING :]
     assert not iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])).was_there
@@ -134,8 +131,7 @@ def test_a_rollback_in_between_refuses_a_part_that_follows_what_it_undoes(
 ) -> None:
     first = iceberg.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
     iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
-    back = f"call lake.system.rollback_to_snapshot('{target.name}', {first.snapshot_id})"
-    before_commit(lambda: query(spark, back) and None)
+    rolled_back_before_commit(spark, target, first.snapshot_id)
     load = part(target, WriteMode.APPEND, [{"id": 3, "name": "c"}])
     with pytest.raises(TableError, match="it no longer has load l2"):
         iceberg.commit("l3", msgspec.structs.replace(load, follows="l2"))
@@ -267,8 +263,7 @@ def test_a_compaction_of_a_slice_disturbs_no_other(
     target = iceberg.prepare(TableSpec(table_name(), SCHEMA, slice_column=SLICE_COLUMN))
     for number in range(2):
         iceberg.commit(f"m{number}", in_slice(target, WriteMode.APPEND, MONDAY, [(number, "old")]))
-    call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('min-input-files', '2'))"
-    before_commit(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+    compacted_before_commit(spark, target)
     iceberg.commit("l1", in_slice(target, WriteMode.OVERWRITE_DEDUP, TUESDAY, [(1, "new")]))
     assert sliced(iceberg_rows(target)) == [(MONDAY, 0, "old"), (MONDAY, 1, "old"), (TUESDAY, 1, "new")]
     assert iceberg.commit("m0", in_slice(target, WriteMode.APPEND, MONDAY, [(0, "old")])).was_there

@@ -30,6 +30,7 @@ from tests.conformance.table_rows import (
 from tests.conformance.table_slices import MONDAY, TUESDAY, in_slice, sliced
 from tests.conformance.table_writer import TableWriterConformance
 from tests.staging.conftest import landed, plan, record
+from tests.tables.changes_by_others import compacted_before_commit, rolled_back_before_commit
 from tests.tables.partitioned_rows import land, parted, row
 
 pytestmark = pytest.mark.spark
@@ -148,13 +149,11 @@ def test_a_compaction_or_a_rollback_in_between_has_it_done_again(spark: SparkSes
     target = bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
     _commit(bench, "l1", _upsert(target, "old", 1))
     first = bench.writer.commit("l2", _upsert(target, "old", 2))
-    call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('rewrite-all', 'true'))"
     for number in (3, 4):  # Without and with deletes that the files have already.
-        before_commit(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+        compacted_before_commit(spark, target, as_a_whole=True)
         assert not bench.writer.commit(f"l{number}", _upsert(target, f"a{number}", 1)).was_there
         assert names(bench.read(target)) == [(1, f"a{number}"), (2, "old")]
-    back = f"call lake.system.rollback_to_snapshot('{target.name}', {first.snapshot_id})"
-    before_commit(lambda: query(spark, back) and None)
+    rolled_back_before_commit(spark, target, first.snapshot_id)
     assert not bench.writer.commit("l5", _upsert(target, "b", 1)).was_there
     assert names(bench.read(target)) == [(1, "b"), (2, "old")]
 
