@@ -8,6 +8,7 @@ import msgspec
 from dagster_airbyte_proto.errors import CommitUnknown, ProtoError
 from dagster_airbyte_proto.loads.push import PlannedCounts
 from dagster_airbyte_proto.sync.report import SyncStatus, status_after
+from dagster_airbyte_proto.transforms.transform import DROPPED
 
 
 class PushedField(msgspec.Struct, frozen=True):
@@ -55,6 +56,11 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
     cursor: str | None = None
     fields: Mapping[str, PushedField] = {}
     metrics: Mapping[str, Mapping[str, float]] = {}
+
+    @property
+    def refused(self) -> int:
+        """The rows among the rejected ones that no transform dropped: those are meant to be."""
+        return max(0, self.rejected - self.rejections.get(DROPPED, 0))
 
 
 def status_of(errors: Collection[ProtoError | None], undecided: int) -> SyncStatus:

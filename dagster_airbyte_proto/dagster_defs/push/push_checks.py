@@ -87,8 +87,7 @@ def _counts(inputs: PushCheckInput, _checks: StreamChecks) -> CheckOutcome:
 
 def _rejects(inputs: PushCheckInput, checks: StreamChecks) -> CheckOutcome:
     report = inputs.report
-    # Rows that a transform drops are meant to be: nobody has to look at them.
-    rejected = max(0, report.rejected - report.rejections.get(DROPPED, 0))
+    rejected = report.refused
     share = rejected / report.sent if report.sent else 0.0
     passed = rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
     reasons = [f"{count:,}: {reason}" for reason, count in report.rejections.items() if reason != DROPPED]

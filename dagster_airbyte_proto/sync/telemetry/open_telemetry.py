@@ -193,7 +193,7 @@ class _OpenTelemetryMeter:
             attributes = self._attributes(name)
             _PUSHED.add(stream.acknowledged, attributes)
             self._sent(name, stream.metrics)
-            _REJECTED.add(stream.rejected, attributes)
+            _REJECTED.add(stream.refused, attributes)
             _UNKNOWN.set(stream.unknown, attributes)
             if stream.status is SyncStatus.COMPLETE:
                 _COMPLETED.set(time.time(), attributes)

@@ -185,6 +185,15 @@ def test_a_push_has_a_span_with_its_deliveries_below_and_counts_its_rows(
     assert collected.metric("airbyte_proto.completed").keys() == {"contacts"}
 
 
+def test_rows_that_a_transform_drops_are_no_rejected_ones_of_a_push(quick_folder: Path, collected: Collected) -> None:
+    table = PushedTable(quick_folder)
+    table.options["transforms"] = [{"validate": [{"assert_range": {"id": {"min": 3}}}], "on_error": "skip"}]
+    table.fill([*(person(number) for number in range(1, 8)), person(8, score=float("nan"))])
+    report = table.run().streams["contacts"]
+    assert (report.acknowledged, report.rejected, report.refused) == (5, 3, 1)
+    assert collected.metric("airbyte_proto.rejected") == {"contacts": 1}
+
+
 def test_rows_of_which_nobody_knows_and_values_that_do_not_fit_are_metrics(
     tmp_path: Path, shop: OpenShop, collected: Collected
 ) -> None:
