@@ -1,6 +1,5 @@
 """Generations on branches, beside the expiry of snapshots."""
 
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import MergeMode, WriteMode
 from dagster_airbyte_proto.tables.formats import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
-from dagster_airbyte_proto.tables.iceberg.log import History
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from tests.conformance.table_branches import BRANCH, branch_part
 from tests.conformance.table_rows import SCHEMA, Reader, names, part, position_deletes, staged, table_name
+from tests.tables.changes_by_others import refresh_until_gone
 
 pytestmark = pytest.mark.spark
 
@@ -102,20 +101,15 @@ def test_a_load_that_landed_is_not_refused_where_the_log_cannot_be_read_once_mor
     """Its commit is refused after its effect, as over a connection to a database that breaks. Then the catalog goes."""
     iceberg.commit("l1", branch_part(target, WriteMode.OVERWRITE, [(1, "a")]))
     table = iceberg._table(target.name)
-    swap, refresh, looks = table.swap_metadata, table.refresh, count(1)
+    swap = table.swap_metadata
 
     def swap_twice(base: Any, new: Any) -> None:
         swap(base, new)
         swap(base, new)
 
-    def refresh_once() -> History:
-        if next(looks) > 1:
-            raise OSError("the catalog is gone")
-        return refresh()
-
     with monkeypatch.context() as patched:
         patched.setattr(table, "swap_metadata", swap_twice)
-        patched.setattr(table, "refresh", refresh_once)
+        patched.setattr(table, "refresh", refresh_until_gone(table, 1))
         last = branch_part(target, WriteMode.OVERWRITE, [(2, "b")], after="l1", publishes=True)
         assert iceberg.commit("l2", last).was_there
     assert names(iceberg_rows(target)) == [(1, "a"), (2, "b")]

@@ -2,7 +2,6 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.load import FileContent
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import REPLACING, WriteMode
-from dagster_airbyte_proto.tables.iceberg.log import History
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.jvm.java_values import java_items
 from dagster_airbyte_proto.tables.spark.session import query, start_session
@@ -39,7 +37,7 @@ from tests.conformance.table_slices import MONDAY, TUESDAY, SlicedTableConforman
 from tests.conformance.table_witness import WitnessConformance
 from tests.conformance.table_writer import TableWriterConformance
 from tests.staging.conftest import landed, plan, record
-from tests.tables.changes_by_others import compacted_before_commit, rolled_back_before_commit
+from tests.tables.changes_by_others import compacted_before_commit, refresh_until_gone, rolled_back_before_commit
 
 pytestmark = pytest.mark.spark
 
@@ -331,7 +329,7 @@ def test_a_load_that_landed_is_not_refused_where_the_log_cannot_be_read_once_mor
     """Its commit is refused after its effect, as over a connection to a database that breaks. Then the catalog goes."""
     iceberg.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
     load, table = part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]), iceberg._table(target.name)
-    again, alone, refresh, looks = table.change(load, table.refresh()), table.alone, table.refresh, count(1)
+    again, alone = table.change(load, table.refresh()), table.alone
 
     @contextmanager
     def committing_twice() -> Iterator[None]:
@@ -339,14 +337,9 @@ def test_a_load_that_landed_is_not_refused_where_the_log_cannot_be_read_once_mor
             yield
         again.commit()
 
-    def refresh_twice() -> History:
-        if next(looks) > 2:
-            raise OSError("the catalog is gone")
-        return refresh()
-
     with monkeypatch.context() as patched:
         patched.setattr(table, "alone", committing_twice)
-        patched.setattr(table, "refresh", refresh_twice)
+        patched.setattr(table, "refresh", refresh_until_gone(table, 2))
         with pytest.raises(CommitUnknown, match="the catalog is gone"):
             iceberg.commit("l2", load)
     assert iceberg.commit("l2", load).was_there
