@@ -67,6 +67,7 @@ class LoggedRun(NamedTuple):
     ended_at: datetime | None
     status: str
     report: str
+    fence: int = 0
 
 
 class LoadStatus(StrEnum):

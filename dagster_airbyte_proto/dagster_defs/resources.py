@@ -32,6 +32,7 @@ from dagster_airbyte_proto.dagster_defs.push.push_progress import PushProgress
 from dagster_airbyte_proto.dagster_defs.push.step import PushedAssets, PushEvents, PushStep, cancelled_push
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
+from dagster_airbyte_proto.dagster_defs.step.earlier_loads import EarlierLoads
 from dagster_airbyte_proto.dagster_defs.step.materialization_builder import MaterializationBuilder
 from dagster_airbyte_proto.dagster_defs.step.run_progress import RunProgress, step_key
 from dagster_airbyte_proto.dagster_defs.step.sync_events import SyncedAssets, SyncEvent, SyncEvents, SyncEventStream
@@ -203,7 +204,8 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
             context, connection, definition, self._shared_state_policy(), progress, self.lease_wait_seconds
         )
         io_manager = table_io_manager(context.resources, definition.io_manager_key, connection.name)
-        builder = MaterializationBuilder(context, definition, backfill, requested)
+        earlier = EarlierLoads(store, connection.name)
+        builder = MaterializationBuilder(context, definition, backfill, requested, earlier)
         labels = {"dagster-run": context.run.run_id, "dagster-step": step_key(context)}
         settings = engine_settings(self)
 

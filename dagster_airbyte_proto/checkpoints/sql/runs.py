@@ -51,7 +51,9 @@ def newest_runs(tx: Connection, connection: str, limit: int) -> Sequence[LoggedR
     complete = select(func.max(runs.c.sync_id)).where(of_connection, runs.c.status == COMPLETE)
     wanted = or_(runs.c.sync_id.in_(newest), runs.c.sync_id == complete.scalar_subquery())
     rows = tx.execute(select(runs).where(of_connection, wanted).order_by(runs.c.sync_id.desc()))
-    return [LoggedRun(row.run_id, row.started_at, row.ended_at, row.status or "", row.report or "") for row in rows]
+    return [
+        LoggedRun(row.run_id, row.started_at, row.ended_at, row.status or "", row.report or "", row.fence) for row in rows
+    ]
 
 
 def prune(tx: Connection, connection: str, before: datetime) -> None:

@@ -5,7 +5,8 @@ would run the asset again. So a check whose table cannot be queried fails, and s
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -34,6 +35,7 @@ FRESHNESS = "freshness"
 _UNIQUE = DEDUPLICATING | {WriteMode.OVERWRITE}
 _DISCARDING_POLICIES = frozenset(("discard_column", "discard_row"))
 _YEAR = re.compile(r"([+-]?\d+)-\d\d-\d\d")
+_MAX_LISTED = 20
 
 Query = Callable[[str], "QueryResult"]
 
@@ -81,7 +83,8 @@ class CheckInput(NamedTuple):
     """The input of a stream's checks.
 
     `table` is its name in SQL, with the catalog. `miscounts` has a line for each place where the source's record count
-    differs from ours. Without a `query`, checks that need one fail.
+    differs from ours. Without a `query`, checks that need one fail. `earlier` counts what syncs landed before that did
+    not complete the stream: `rejects` and `nulled` are about it too.
     """
 
     planned: PlannedStream
@@ -90,6 +93,11 @@ class CheckInput(NamedTuple):
     schema_policy: str = "evolve"
     miscounts: Sequence[str] = ()
     query: Query | None = None
+    earlier: StreamReport | None = None
+
+    @property
+    def reports(self) -> Sequence[StreamReport]:
+        return (self.report,) if self.earlier is None else (self.report, self.earlier)
 
 
 def check_specs(key: dg.AssetKey, planned: PlannedStream, checks: StreamChecks) -> list[dg.AssetCheckSpec]:
@@ -181,7 +189,7 @@ def _outcome(name: str, inputs: CheckInput, checks: StreamChecks, answer: _Answe
     if name == COUNTS:
         return _counts(inputs)
     if name == REJECTS:
-        return _rejects(inputs.report, checks)
+        return _rejects(inputs, checks)
     if name == NULLED:
         return _nulled(inputs)
     if name == SCHEMA:
@@ -199,28 +207,55 @@ def _counts(inputs: CheckInput) -> CheckOutcome:
     if report.emitted + report.added != report.committed + report.rejected:
         return CheckOutcome(False, "Records are not accounted for.", facts)
     if inputs.miscounts:
-        return CheckOutcome(False, "; ".join(inputs.miscounts), facts)
+        return CheckOutcome(False, _listed(inputs.miscounts), facts)
     return CheckOutcome(True, f"{report.committed} of {report.emitted} records are in the table.", facts)
 
 
-def _rejects(report: StreamReport, checks: StreamChecks) -> CheckOutcome:
+def _rejects(inputs: CheckInput, checks: StreamChecks) -> CheckOutcome:
     # What a filter or a transform left out counts as rejected in the report, but the user asked for that.
-    rejected = report.refused
-    share = rejected / report.emitted if report.emitted else 0.0
+    rejected, emitted = sum(each.refused for each in inputs.reports), sum(each.emitted for each in inputs.reports)
+    share = rejected / emitted if emitted else 0.0
     passed = rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
-    reasons = "; ".join(f"{count}: {reason}" for reason, count in report.rejections.items())
-    facts = (("rejected", rejected), ("rejected_share", share))
-    return CheckOutcome(passed, reasons or "Nothing was rejected.", facts)
+    reasons = _sums(each.rejections for each in inputs.reports)
+    text = _listed([f"{count}: {reason}" for reason, count in reasons.items()]) or "Nothing was rejected."
+    before = rejected - inputs.report.refused
+    facts = (("rejected", rejected), ("rejected_share", share), *_facts_before("rejected", before))
+    return CheckOutcome(passed, text + _text_before(before), facts)
 
 
 def _nulled(inputs: CheckInput) -> CheckOutcome:
-    nulled = inputs.report.nulled
-    facts = (("nulled", dict(nulled)), ("changed", inputs.report.changed))
+    nulled = _sums(each.nulled for each in inputs.reports)
+    before = sum(nulled.values()) - sum(inputs.report.nulled.values())
+    changed = sum(each.changed for each in inputs.reports)
+    facts = (("nulled", nulled), ("changed", changed), *_facts_before("nulled", before))
     if not nulled:
         return CheckOutcome(True, "Every value fitted its column.", facts)
     types = {column.name: column_type(column.type.table_type) for column in columns_in_tables(inputs.planned).all}
     found = (f"{count:,} of {name} ({types.get(name, 'no column')})" for name, count in nulled.items())
-    return CheckOutcome(False, f"Values that did not fit their column, now NULL: {', '.join(found)}.", facts)
+    text = f"Values that did not fit their column, now NULL: {', '.join(found)}."
+    return CheckOutcome(False, text + _text_before(before), facts)
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    sums: Counter[str] = Counter()
+    for each in counts:
+        sums.update(each)
+    return dict(sums)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """The first of these texts, in a line: a run of many partitions may have no end of them."""
+    more = len(texts) - _MAX_LISTED
+    return "; ".join([*texts[:_MAX_LISTED], *([f"and {more:,} more"] if more > 0 else ())])
+
+
+def _facts_before(name: str, before: int) -> tuple[tuple[str, int], ...]:
+    return ((f"{name}_before", before),) if before else ()
+
+
+def _text_before(before: int) -> str:
+    """What a check says of those among its counts that came before the sync."""
+    return f" ({before:,} of these came in syncs before, which did not complete)" if before else ""
 
 
 def _schema(inputs: CheckInput) -> CheckOutcome:

@@ -28,6 +28,8 @@ from dagster_airbyte_proto.sync.commit_listener import CommitListener, Committed
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 from dagster_airbyte_proto.sync.report import StreamReport, SyncReport, SyncStatus
 
+_MAX_WARNINGS = 100
+
 SyncOfSlice = Callable[[Slice | None, Sequence[str], threading.Event, CommitListener], SyncReport]
 """Syncs the named streams in one partition, or without a partition."""
 
@@ -160,11 +162,18 @@ def _merged(reports: Sequence[SyncReport], unread: Sequence[str], missed: Slice 
         worst,
         streams=streams,
         error=_in_partition(worst, worst.error),
-        warnings=tuple(f"partition {each.partition}: {warning}" for each in reports for warning in each.warnings),
+        warnings=_warnings(reports),
         recovered_loads=sum(each.recovered_loads for each in reports),
         loads=sum(each.loads for each in reports),
         partition=worst.partition if len(reports) == 1 else "",
     )
+
+
+def _warnings(reports: Sequence[SyncReport]) -> tuple[str, ...]:
+    """The first warnings, with their partitions: each is an event of the run, and a backfill may have thousands."""
+    found = [f"partition {each.partition}: {warning}" for each in reports for warning in each.warnings]
+    more = [f"{len(found) - _MAX_WARNINGS:,} more warnings are in the stored reports of the partitions"]
+    return tuple(found if len(found) <= _MAX_WARNINGS else found[:_MAX_WARNINGS] + more)
 
 
 def _with_partition(report: SyncReport, stream: StreamReport) -> StreamReport:

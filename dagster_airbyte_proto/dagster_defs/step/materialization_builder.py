@@ -11,10 +11,12 @@ from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.step import stream_metadata
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
+from dagster_airbyte_proto.dagster_defs.step.earlier_loads import EarlierLoads
 from dagster_airbyte_proto.dagster_defs.step.table_queries import TableQueries
 from dagster_airbyte_proto.dagster_defs.tables import table_metadata
 from dagster_airbyte_proto.dagster_defs.tables.table_metadata import RequestedMetadata, SyncedTable
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.report import StreamReport
 
@@ -29,11 +31,13 @@ class MaterializationBuilder:
         definition: ConnectionDefinition,
         backfill: Backfill,
         requested: RequestedMetadata,
+        earlier: EarlierLoads,
     ) -> None:
         self._context = context
         self._definition = definition
         self._backfill = backfill
         self._requested = requested
+        self._earlier: EarlierLoads | None = earlier
         found = getattr(context.resources, definition.io_manager_key)
         self._queries = TableQueries.of(found)
         if any(requested) and self._queries is None:
@@ -114,8 +118,19 @@ class MaterializationBuilder:
         table = self._queries.tables.sql_name(committed.table) if self._queries else report.table
         query = self._queries.query if self._queries else None
         policy = committed.planned.schema_policy
-        inputs = CheckInput(committed.planned, report, table, policy, report.miscounts, query)
+        earlier = self._earlier_report(committed.planned, report)
+        inputs = CheckInput(committed.planned, report, table, policy, report.miscounts, query, earlier)
         return check_results(key, inputs, checks, self._context.selected_asset_check_keys)
+
+    def _earlier_report(self, planned: PlannedStream, own: StreamReport) -> StreamReport | None:
+        """The counts of earlier syncs. If the store does not answer, none of the streams has them: its rows are in its
+        table, so that is no reason to fail the step."""
+        try:
+            return self._earlier.report(planned, own) if self._earlier else None
+        except ProtoError as error:
+            self._earlier = None
+            self._context.log.warning(f"The checks leave out what landed in syncs that did not complete: {error}")
+            return None
 
     def _report(self, committed: CommittedStream) -> StreamReport:
         partitioned = self._backfill.is_partitioned

@@ -204,6 +204,7 @@ class LeaseTests(StoreFixtures):
         assert complete.ended_at is not None
         assert (complete.started_at - began).total_seconds() == 10
         assert (complete.ended_at - complete.started_at).total_seconds() == 10
+        assert dead.fence == lease.fence > partial.fence > complete.fence
         assert len(store.runs("shop")) == 5
         assert store.runs("other") == []
 

@@ -136,3 +136,47 @@ def test_a_blocking_check_that_failed_before_a_retry_stops_the_assets_downstream
     assert run.materialized == ["users", "orders"]
     assert run.checks == {"users": {"nulled": False}, "orders": {"nulled": True}}
     assert "shop/users: its blocking check nulled has failed: Values that did not fit" in run.descriptions[0]
+
+
+_BAD_USER = json.dumps({"type": "RECORD", "record": {"stream": "users", "data": "no object", "emitted_at": 1}})
+
+
+def test_what_a_failed_sync_rejected_is_in_the_checks_of_the_one_that_completes_its_stream(runs: OpenRuns) -> None:
+    shop, checked = runs(), Options(checks=StreamChecks())
+    broken = two(9, 3, lines=[_BAD_USER])
+    broken["streams"]["users"]["incomplete_at"] = 7
+    shop.place.offer(broken)
+    assert shop.run(checked).checks == {"orders": {"counts": True, "rejects": True}}
+    shop.place.offer(two(9, 3))
+    passing = {"counts": True, "rejects": True}
+    assert shop.run(checked).checks == {"users": {"counts": True, "rejects": False}, "orders": passing}
+    assert shop.run(checked).checks == {"users": passing, "orders": passing}
+    expect(shop.place, 9, 3)
+
+
+def test_what_came_in_a_load_that_the_next_sync_ends_is_in_the_checks_of_that_one(runs: OpenRuns) -> None:
+    shop = runs(max_bytes=1 << 30)
+    shop.place.offer(two(9, 3, lines=[_BAD_USER]))
+    assert not shop.run(Options(checks=StreamChecks(), breaks_at="users")).succeeded
+    assert len(shop.place.store.announced_loads("shop")) == 1
+    shop.place.offer(two(9, 3))
+    assert shop.run(Options(checks=StreamChecks())).checks["users"] == {"counts": True, "rejects": False}
+
+
+def test_the_checks_of_a_retry_count_what_the_attempt_before_it_landed(runs: OpenRuns) -> None:
+    shop = runs()
+    once = {"kind": "exit", "after": 20, "once": str(shop.place.folder / "once")}
+    shop.place.offer(two(23, 12, lines=[_BAD_USER], failure=once))
+    allowed = StreamChecks(counts=False, max_rejected=1)
+    run = shop.run(RETRIES._replace(checks=allowed))
+    assert (run.succeeded, run.attempts) == (True, 2)
+    assert run.metadata("users")["airbyte_proto/rejected"] == 1
+    assert run.checks["users"]["rejects"] is False  # One of each attempt.
+
+
+def test_a_table_that_was_replaced_has_no_rejects_of_before(runs: OpenRuns) -> None:
+    shop = runs(read="full_refresh", write="overwrite", max_bytes=1 << 30)
+    shop.place.offer(two(9, 3, lines=[_BAD_USER]))
+    assert not shop.run(Options(checks=StreamChecks(), breaks_at="users")).succeeded
+    shop.place.offer(two(9, 3))
+    assert shop.run(Options(checks=StreamChecks())).checks["users"]["rejects"] is True

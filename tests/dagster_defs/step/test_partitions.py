@@ -4,20 +4,25 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import msgspec
 import pytest
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import LoggedLoad
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice, slice_of
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.sync.commit_listener import NoCommitListener
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
+from dagster_airbyte_proto.sync.report import SyncReport, failed_report
 from tests.dagster_defs.support.partition_runs import KEYS, Backfills, assets, ids, offer, positions, prepared, run
 from tests.dagster_defs.support.shop_runs import Run, key_of
 from tests.dagster_defs.support.step_process import opened
@@ -212,6 +217,22 @@ def test_a_retry_reads_a_load_once_for_all_of_its_streams(place: Shop, instance:
         backfill = Backfill([Slice("p00")], store, "shop", done.run_id)
     streams = {name: backfill.reports_by_partition(StreamId.of(name))["p00"].rows for name in ("users", "orders")}
     assert (streams, len(loaded)) == ({"users": 4, "orders": 3}, 1)
+
+
+def test_the_warnings_of_many_partitions_have_an_end(place: Shop) -> None:
+    warned = failed_report("shop", "run", ConfigError("syncing", "it is a test"), "")
+
+    def sync(each: Slice | None, *_: object) -> SyncReport:
+        assert each is not None
+        return msgspec.structs.replace(warned, partition=each.key, warnings=tuple(f"{number}" for number in range(9)))
+
+    backfill = Backfill([Slice(key) for key in KEYS], place.store, "shop", "run")
+    warnings = backfill.run(["users"], sync, threading.Event(), NoCommitListener()).warnings
+    assert len(warnings) == 101
+    assert (warnings[0], warnings[-1]) == (
+        "partition p00: 0",
+        "80 more warnings are in the stored reports of the partitions",
+    )
 
 
 def test_days_are_run_from_the_oldest_on_with_their_windows(place: Shop, instance: dg.DagsterInstance) -> None:

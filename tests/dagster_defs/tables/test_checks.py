@@ -165,6 +165,28 @@ def test_checks_are_evaluated_in_a_run(runs: OpenRuns) -> None:
     assert run.checks["users"] == {"counts": False, "rejects": True}
 
 
+def test_what_landed_in_syncs_that_did_not_complete_counts_and_is_named() -> None:
+    counts: dict[str, Any] = {"rejections": {"no object": 2}, "nulled": {"age": 1}, "changed": 1}
+    before = StreamReport(status=SyncStatus.FAILED, table="t", emitted=10, committed=8, rejected=2, **counts)
+    evidence = CheckInput(planned(USERS), TOLD, "t", earlier=before)
+    found = results(evidence, StreamChecks(max_rejected=1), NAMES[:3])
+    assert {name: each.passed for name, each in found.items()} == {"counts": True, "rejects": False, "nulled": False}
+    rejects = {name: each.value for name, each in found["rejects"].metadata.items()}
+    assert rejects == {
+        "airbyte_proto/rejected": 2,
+        "airbyte_proto/rejected_share": 0.1,
+        "airbyte_proto/rejected_before": 2,
+    }
+    assert found["rejects"].description == "2: no object (2 of these came in syncs before, which did not complete)"
+    assert "(1 of these came in syncs before" in (found["nulled"].description or "")
+
+
+def test_what_a_check_lists_has_an_end_however_many_partitions_a_run_has() -> None:
+    evidence = CheckInput(planned(USERS), TOLD, "t", miscounts=[f"partition {number}" for number in range(25)])
+    found = results(evidence, StreamChecks(), ("counts",))["counts"]
+    assert (found.description or "").endswith("partition 19; and 5 more")
+
+
 @pytest.fixture
 def asked(spark: SparkSession) -> Query:
     from dagster_airbyte_proto.tables.spark.session import query
