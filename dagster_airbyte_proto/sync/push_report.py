@@ -28,6 +28,7 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
       status is unknown too; in the other modes the next push sends them again, and they are there once. It is also
       unknown where nobody can tell yet whether the delivered table has what is acknowledged: the next push finds out.
     - `resumed` rows of the plan were acknowledged by runs before.
+    - `rejections_before` are the rejected rows of a plan that earlier runs did not bring to its end, by reason.
     - `bytes` are those of the records as they were sent; of attempts that failed, too.
     - `cursor` is the greatest value of the cursor column up to which rows were planned, `snapshot` the snapshot of the
       table. `fields` are those that the destination gets.
@@ -51,6 +52,7 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
     error: str | None = None
     retryable: bool = False
     rejections: Mapping[str, int] = {}
+    rejections_before: Mapping[str, int] = {}
     samples: Mapping[str, list[Mapping[str, Any]]] = {}
     table: str | None = None
     cursor: str | None = None

@@ -207,7 +207,7 @@ def _counts(inputs: CheckInput) -> CheckOutcome:
     if report.emitted + report.added != report.committed + report.rejected:
         return CheckOutcome(False, "Records are not accounted for.", facts)
     if inputs.miscounts:
-        return CheckOutcome(False, _listed(inputs.miscounts), facts)
+        return CheckOutcome(False, listed(inputs.miscounts), facts)
     return CheckOutcome(True, f"{report.committed} of {report.emitted} records are in the table.", facts)
 
 
@@ -216,46 +216,48 @@ def _rejects(inputs: CheckInput, checks: StreamChecks) -> CheckOutcome:
     rejected, emitted = sum(each.refused for each in inputs.reports), sum(each.emitted for each in inputs.reports)
     share = rejected / emitted if emitted else 0.0
     passed = rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
-    reasons = _sums(each.rejections for each in inputs.reports)
-    text = _listed([f"{count}: {reason}" for reason, count in reasons.items()]) or "Nothing was rejected."
+    reasons = sums(each.rejections for each in inputs.reports)
+    text = listed([f"{count}: {reason}" for reason, count in reasons.items()]) or "Nothing was rejected."
     before = rejected - inputs.report.refused
-    facts = (("rejected", rejected), ("rejected_share", share), *_facts_before("rejected", before))
-    return CheckOutcome(passed, text + _text_before(before), facts)
+    facts = (("rejected", rejected), ("rejected_share", share), *facts_before("rejected", before))
+    return CheckOutcome(passed, text + text_before(before), facts)
 
 
 def _nulled(inputs: CheckInput) -> CheckOutcome:
-    nulled = _sums(each.nulled for each in inputs.reports)
+    nulled = sums(each.nulled for each in inputs.reports)
     before = sum(nulled.values()) - sum(inputs.report.nulled.values())
     changed = sum(each.changed for each in inputs.reports)
-    facts = (("nulled", nulled), ("changed", changed), *_facts_before("nulled", before))
+    facts = (("nulled", nulled), ("changed", changed), *facts_before("nulled", before))
     if not nulled:
         return CheckOutcome(True, "Every value fitted its column.", facts)
     types = {column.name: column_type(column.type.table_type) for column in columns_in_tables(inputs.planned).all}
     found = (f"{count:,} of {name} ({types.get(name, 'no column')})" for name, count in nulled.items())
     text = f"Values that did not fit their column, now NULL: {', '.join(found)}."
-    return CheckOutcome(False, text + _text_before(before), facts)
+    return CheckOutcome(False, text + text_before(before), facts)
 
 
-def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    sums: Counter[str] = Counter()
+def sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sum of several counts, by their names."""
+    total: Counter[str] = Counter()
     for each in counts:
-        sums.update(each)
-    return dict(sums)
+        total.update(each)
+    return dict(total)
 
 
-def _listed(texts: Sequence[str]) -> str:
+def listed(texts: Sequence[str]) -> str:
     """The first of these texts, in a line: a run of many partitions may have no end of them."""
     more = len(texts) - _MAX_LISTED
     return "; ".join([*texts[:_MAX_LISTED], *([f"and {more:,} more"] if more > 0 else ())])
 
 
-def _facts_before(name: str, before: int) -> tuple[tuple[str, int], ...]:
+def facts_before(name: str, before: int) -> tuple[tuple[str, int], ...]:
+    """The fact for the metadata of a check that so many of its counts came with earlier runs, if any did."""
     return ((f"{name}_before", before),) if before else ()
 
 
-def _text_before(before: int) -> str:
-    """What a check says of those among its counts that came before the sync."""
-    return f" ({before:,} of these came in syncs before, which did not complete)" if before else ""
+def text_before(before: int) -> str:
+    """The words of a check for the same."""
+    return f" ({before:,} of these came before, in runs that did not complete)" if before else ""
 
 
 def _schema(inputs: CheckInput) -> CheckOutcome:

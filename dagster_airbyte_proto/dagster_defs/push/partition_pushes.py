@@ -106,8 +106,10 @@ def _combined(reports: Sequence[PushedStreamReport]) -> PushedStreamReport:
     """One report of a stream: the numbers summed, the version from before the first push, everything else from the last
     partition."""
     rejections: Counter[str] = Counter()
+    before: Counter[str] = Counter()
     for each in reports:
         rejections.update(each.rejections)
+        before.update(each.rejections_before)
     sums = {name: sum(getattr(each, name) for each in reports) for name in _SUMMED}
     planned = PlannedCounts(
         sum(each.planned.added for each in reports),
@@ -119,6 +121,7 @@ def _combined(reports: Sequence[PushedStreamReport]) -> PushedStreamReport:
         **sums,
         planned=planned,
         rejections=dict(rejections),
+        rejections_before=dict(before),
         version_before=min(versions, default=None),
     )
 

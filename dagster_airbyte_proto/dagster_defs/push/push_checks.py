@@ -18,7 +18,11 @@ from dagster_airbyte_proto.dagster_defs.definitions.checks import (
     CheckOutcome,
     StreamChecks,
     described_checks,
+    facts_before,
+    listed,
     parsed_time,
+    sums,
+    text_before,
 )
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import ChangesBy, PushMode
@@ -87,14 +91,18 @@ def _counts(inputs: PushCheckInput, _checks: StreamChecks) -> CheckOutcome:
 
 def _rejects(inputs: PushCheckInput, checks: StreamChecks) -> CheckOutcome:
     report = inputs.report
-    rejected = report.refused
-    share = rejected / report.sent if report.sent else 0.0
+    before = sum(rows for reason, rows in report.rejections_before.items() if reason != DROPPED)
+    rejected = report.refused + before
+    # Of the whole plan, if an earlier push has begun it. One that had only to be remembered sends none now.
+    sent = report.sent + (max(report.resumed, before) if before else 0)
+    share = rejected / sent if sent else 0.0
     passed = rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
-    reasons = [f"{count:,}: {reason}" for reason, count in report.rejections.items() if reason != DROPPED]
+    found = sums([report.rejections, report.rejections_before])
+    reasons = [f"{count:,}: {reason}" for reason, count in found.items() if reason != DROPPED]
     if report.unnamed:
         reasons.append(f"{report.unnamed:,}: rejected by the destination, which does not name them")
-    facts = (("rejected", rejected), ("rejected_share", share))
-    return CheckOutcome(passed, "; ".join(reasons) or "Nothing was rejected.", facts)
+    facts = (("rejected", rejected), ("rejected_share", share), *facts_before("rejected", before))
+    return CheckOutcome(passed, (listed(reasons) or "Nothing was rejected.") + text_before(before), facts)
 
 
 def _removals(inputs: PushCheckInput, checks: StreamChecks) -> CheckOutcome:

@@ -48,6 +48,7 @@ from dagster_airbyte_proto.sync.push.unfinished_plans import (
     check_mapping,
     check_other_partition,
     is_planned_otherwise,
+    rejections_before,
     would_double,
 )
 from dagster_airbyte_proto.sync.push.unknown_rows import (
@@ -67,8 +68,8 @@ def push_stream(context: PushContext, stream: StreamId, options: PushOptions) ->
     """Pushes one stream and returns its report. Raises ProtoError for what goes wrong before its delivery."""
     with context.interrupts.within(f"looking at the rows of {_origin_name(options)}", str(stream)):
         origin = open_origin(context, stream, options)
-    report = _pushed(context, stream, options, origin)
-    return msgspec.structs.replace(report, fields=_origins(context, origin))
+    before, report = rejections_before(context, stream), _pushed(context, stream, options, origin)
+    return msgspec.structs.replace(report, fields=_origins(context, origin), rejections_before=before)
 
 
 def _origins(context: PushContext, origin: PushOrigin) -> Mapping[str, PushedField]:

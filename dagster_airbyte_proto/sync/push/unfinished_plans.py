@@ -5,6 +5,8 @@
 - What is delivered is at one destination. The rows that it has are missing at any other.
 """
 
+from collections.abc import Mapping
+
 from dagster_airbyte_proto.checkpoints.slot import partition_option
 from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.connection.stream_names import shell_word
@@ -12,6 +14,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.program_identity import connector_program, is_same_program
 from dagster_airbyte_proto.loads.push import Delivery, SealedPlan
 from dagster_airbyte_proto.model import PushMode, StreamId
+from dagster_airbyte_proto.sync.push.delivered_table import stored_position
 from dagster_airbyte_proto.sync.push.plan.plan_digests import mapping_of, selection_of
 from dagster_airbyte_proto.sync.push.planning import PushOrigin
 from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command, reset_command
@@ -82,6 +85,21 @@ def check_other_partition(context: PushContext, delivery: Delivery, origin: Push
             f" `{reset_command(plan.connection, plan.stream)}`.",
             stream=str(plan.stream),
         )
+
+
+def rejections_before(context: PushContext, stream: StreamId) -> Mapping[str, int]:
+    """Returns why rows of the last plan were rejected, if no push has brought that plan to its end, and this one does:
+    its own report is about the rows behind them. To be called before it delivers anything."""
+    delivery = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
+    request = context.request
+    if delivery is None or request.is_full or request.retries_rejected or request.only_plans:
+        return {}
+    plan, position = delivery.plan, stored_position(context, stream)
+    is_ended = position is not None and position.plan_id == plan.plan_id and position.is_end
+    starts_over = plan.mode is PushMode.OVERWRITE and not delivery.is_complete
+    if is_ended or starts_over or plan.partition != request.partition_key:
+        return {}
+    return context.delivery.store.rejection_reasons(plan, end=delivery.acknowledged)
 
 
 def would_double(delivery: Delivery, origin: PushOrigin) -> bool:

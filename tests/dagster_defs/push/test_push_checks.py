@@ -70,6 +70,18 @@ def test_rejected_rows_warn() -> None:
     assert _found(ONLY_REJECTS, _MIRROR, dropped)["rejects"].passed
 
 
+def test_rows_that_earlier_pushes_of_the_plan_rejected_count_too() -> None:
+    reasons = {"score is nan": 2, "dropped by a transform": 5}
+    report = _report(sent=10, acknowledged=10, resumed=30, rejections_before=reasons)
+    found = _found(ONLY_REJECTS, _MIRROR, report)["rejects"]
+    assert not found.passed
+    assert found.description == "2: score is nan (2 of these came before, in runs that did not complete)"
+    assert found.metadata["airbyte_proto/rejected_share"].value == 0.05
+    assert _found(StreamChecks(max_rejected=2), _MIRROR, report)["rejects"].passed
+    # All of the plan was acknowledged then, and not remembered.
+    assert not _found(ONLY_REJECTS, _MIRROR, _report(rejections_before=reasons))["rejects"].passed
+
+
 def test_rows_that_are_not_accounted_for_fail() -> None:
     assert _found(_ALL, _MIRROR, _report(sent=3, acknowledged=2, rejected=1, table="lake._pushes.t"))["counts"].passed
     unknown = _found(_ALL, _MIRROR, _report(sent=3, acknowledged=2, unknown=1))["counts"]

@@ -177,8 +177,8 @@ def test_what_landed_in_syncs_that_did_not_complete_counts_and_is_named() -> Non
         "airbyte_proto/rejected_share": 0.1,
         "airbyte_proto/rejected_before": 2,
     }
-    assert found["rejects"].description == "2: no object (2 of these came in syncs before, which did not complete)"
-    assert "(1 of these came in syncs before" in (found["nulled"].description or "")
+    assert found["rejects"].description == "2: no object (2 of these came before, in runs that did not complete)"
+    assert "(1 of these came before, in runs" in (found["nulled"].description or "")
 
 
 def test_what_a_check_lists_has_an_end_however_many_partitions_a_run_has() -> None:

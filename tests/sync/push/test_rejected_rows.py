@@ -38,6 +38,31 @@ def test_rows_that_another_attempt_rejects_again_are_counted_once(quick_folder: 
     assert report.rejections == {"score is nan, which JSON does not have": 1}
 
 
+_NOT_IN_JSON = {"score is nan, which JSON does not have": 1}
+
+
+def test_the_push_that_brings_a_plan_to_its_end_says_what_was_rejected_before(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.config |= {"dies_after": 13, "once": str(table.folder / "once")}
+    table.fill([person(number, score=_NAN if number in (2, 23) else 0.5) for number in range(1, 24)])
+    died = table.contacts()
+    assert (died.status, died.rejected, died.rejections_before) == ("failed", 1, {})
+    again = table.contacts()
+    assert (again.status, again.rejections, again.rejections_before) == ("complete", _NOT_IN_JSON, _NOT_IN_JSON)
+    assert table.contacts().rejections_before == {}
+
+
+def test_a_push_says_what_was_rejected_where_the_one_before_could_not_remember_it(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(number, score=_NAN if number == 2 else 0.5) for number in range(1, 8)])
+    table.faults = CallFaults({("commit _pushes.crm__contacts", 1): CallFault.BEFORE})
+    assert (table.contacts().status, table.faults.fired != []) == ("failed", True)
+    table.faults = None
+    again = table.contacts()
+    assert (again.status, again.sent, again.rejections_before) == ("complete", 0, _NOT_IN_JSON)
+    assert table.contacts().rejections_before == {}
+
+
 @pytest.mark.parametrize("mode", ["upsert", "overwrite"])
 def test_rows_of_which_the_destination_counts_too_few_are_not_acknowledged(quick_folder: Path, mode: str) -> None:
     table = PushedTable(quick_folder, mode=mode)
