@@ -149,6 +149,6 @@ def _start(engine: Engine, worst: Verdict) -> Sequence[Finding]:
 
 
 def _kill_jvm() -> None:
-    from dagster_airbyte_proto.tables.spark.session import kill_starting_jvm
+    from dagster_airbyte_proto.tables.spark.jvm.starts import kill_starting_jvm
 
     kill_starting_jvm()

@@ -1,12 +1,12 @@
 """The Dagster resource for a Spark session, configured for our tables."""
 
-import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from dagster_airbyte_proto.project_folder import home_folder
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -40,13 +40,19 @@ class SparkSessionResource(LazyPySparkResource):
         default=False,
         description="For steps that only commit staged files: Spark starts with half the CPU, but computes slower.",
     )
+    _starting: set[int] = PrivateAttr(default_factory=set)
 
     @property
     def spark_session(self) -> Any:
         """The session, started if needed. Raises ConfigError if there is no suitable Java or Spark does not start."""
         from dagster_airbyte_proto.tables.spark.session import start_session
 
-        return start_session(self.settings)
+        thread = threading.get_ident()
+        self._starting.add(thread)
+        try:
+            return start_session(self.settings)
+        finally:
+            self._starting.discard(thread)
 
     @property
     def spark_context(self) -> Any:
@@ -57,10 +63,12 @@ class SparkSessionResource(LazyPySparkResource):
         return False
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
-        """Cancels a Spark start that a cancelled run still waits for."""
-        # If the module was never imported, nothing is starting; importing it here would only cost time.
-        if spark := sys.modules.get("dagster_airbyte_proto.tables.spark.session"):
-            spark.kill_starting_jvm()
+        """Cancels a Spark start of this resource that a cancelled run still waits for. That of another one goes on, as
+        where two ticks of sensors run in one process. So does a session: it is everybody's."""
+        if self._starting:
+            from dagster_airbyte_proto.tables.spark.jvm.starts import kill_starting_jvm
+
+            kill_starting_jvm(frozenset(self._starting))
 
     @property
     def settings(self) -> SparkSettings:

@@ -11,13 +11,11 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import psutil
 import pyarrow as pa
 import pyspark
 from py4j.protocol import Py4JJavaError
@@ -48,6 +46,7 @@ from dagster_airbyte_proto.tables.spark.jvm.hadoop_settings import hadoop_settin
 from dagster_airbyte_proto.tables.spark.jvm.jar_downloads import download_lock, setting_items
 from dagster_airbyte_proto.tables.spark.jvm.java_home import java_home
 from dagster_airbyte_proto.tables.spark.jvm.output import jvm_output, last_output
+from dagster_airbyte_proto.tables.spark.jvm.starts import given_up, one_start_at_a_time
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.spark.unknown_names import is_missing_table
 
@@ -57,11 +56,7 @@ _OFF_THE_COMMAND_LINE = ("spark.sql.", "spark.hadoop.", "spark.authenticate.secr
 # Settings that `SET`, the UI and event logs show masked. Spark's own list lacks the `credential` of a REST catalog.
 _SECRETS = "(?i)secret|password|token|(access|account)[.-]?key|credential|connection-string"
 _STORES_WITHOUT_RENAME = frozenset(("s3", "s3a", "s3n", "gs", "gcs", "oss", "cos"))
-_POLL_SECONDS = 0.1
-_KILL_WAIT_SECONDS = 3.0
 _CYCLE_DAYS = 146_097  # those of 400 years, after which the calendar repeats itself
-_starting = threading.Lock()
-_start_given_up = threading.Event()
 
 
 class QueryResult(NamedTuple):
@@ -122,7 +117,7 @@ def start_session(settings: SparkSettings) -> SparkSession:
         )
     check_one_kind("starting Spark", remote=False)
     config = spark_config(settings)
-    with _starting, keep_interrupt_handler(), _translated_start_errors(settings):
+    with one_start_at_a_time(), keep_interrupt_handler(), _translated_start_errors(settings):
         if SparkContext._active_spark_context is None:
             _start_context(settings, config)
         # A running context keeps its own settings. Only those of the session (its catalogs) can still be added.
@@ -167,31 +162,6 @@ class LazySession:
         except ConfigError as error:
             self._refusal = error
             raise
-
-
-def kill_starting_jvm() -> None:
-    """Kills the JVM that another thread is starting; that thread's `start_session` raises ConfigError.
-
-    For the end of a process: a JVM that is still resolving its packages notices neither the end of its parent nor the
-    signal that its parent got, and a thread that waits for it keeps the interpreter from exiting.
-    """
-    deadline = time.monotonic() + _KILL_WAIT_SECONDS
-    _start_given_up.set()
-    try:
-        while not _starting.acquire(timeout=_POLL_SECONDS):
-            if SparkContext._active_spark_context is not None or time.monotonic() > deadline:
-                return
-            _kill_child_jvms()
-        _starting.release()
-    finally:
-        _start_given_up.clear()
-
-
-def _kill_child_jvms() -> None:
-    for child in psutil.Process().children():
-        with suppress(psutil.Error, ProcessLookupError):
-            if "pyspark-shell" in child.cmdline():
-                os.killpg(child.pid, signal.SIGKILL)
 
 
 _ODD_NAMES = (
@@ -301,7 +271,7 @@ def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars = Path(pyspark.__file__).parent / "jars"
     with class_archive(cache, home, jars) as options, jvm_output(settings.jvm_log) as output:
-        with download_lock(cache, config, _start_given_up):
+        with download_lock(cache, config, given_up):
             gateway = SparkContext._gateway or _gateway(config, options, output)
         SparkContext(conf=_conf(config), gateway=gateway)
 

@@ -1,10 +1,14 @@
+import threading
 from pathlib import Path
 
 import dagster as dg
+import pyspark
 import pytest
 from dagster_pyspark import LazyPySparkResource
 
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
+from dagster_airbyte_proto.tables.spark import session
+from dagster_airbyte_proto.tables.spark.jvm import starts
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 
@@ -44,3 +48,28 @@ def test_it_goes_where_dagsters_own_resource_is_asked_for() -> None:
 
 def test_jars_take_the_place_of_a_download() -> None:
     assert _opened(SparkSessionResource(jars=["/a.jar", "/b.jar"])).config["spark.jars"] == "/a.jar,/b.jar"
+
+
+def test_a_start_of_spark_ends_with_the_resource_that_waits_for_it_and_with_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, killed = threading.Event(), threading.Event()
+
+    def start(_: SparkSettings) -> None:
+        with starts.one_start_at_a_time():
+            begun.set()
+            assert killed.wait(60)
+
+    monkeypatch.setattr(session, "start_session", start)
+    monkeypatch.setattr(starts, "_kill_child_jvms", killed.set)
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
+    with dg.build_resources({"spark": SparkSessionResource()}) as resources:
+        waiting = threading.Thread(target=lambda: resources.spark.spark_session)
+        waiting.start()
+        assert begun.wait(60)
+        with dg.build_resources({"spark": SparkSessionResource()}):
+            pass
+        assert not killed.is_set()
+    assert killed.is_set()
+    waiting.join(60)
+    assert not waiting.is_alive()
