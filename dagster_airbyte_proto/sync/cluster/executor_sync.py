@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.store import Lease
@@ -24,6 +26,7 @@ from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.leased_sync import SyncOptions
 from dagster_airbyte_proto.sync.process_identity import is_dead
+from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
 
@@ -33,6 +36,7 @@ _DRIVER = RemoteMethods(SyncDriver)
 _ANSWERS = RemoteMethods(AnswerCache)
 _CREDENTIALS = RemoteMethods(CredentialSource)
 _FILES = RemoteMethods(FilesOfDriver)
+_REPORT = msgspec.json.Decoder(SyncReport)
 _SILENT_SECONDS = 60.0
 """An attempt says twice a second how it goes: one that is silent for so long is dead, or its machine is."""
 
@@ -60,6 +64,9 @@ class ExecutorSync:
         self._newest_attempt = 0
         self._last_call_at = -math.inf
         self._lock = threading.Lock()
+        self._store = engine.store
+        # Those of earlier attempts of the step, which has the run id too.
+        self._reports_before = len(self._store.reports(name, order.run_id))
         self.served: Mapping[str, RemoteObject] = {
             "driver": RemoteObject(_DRIVER, lambda _: self),
             "store": RemoteObject(_STORE, lambda attempt: SyncStore(engine.store, name, attempt, self._holders)),
@@ -81,12 +88,26 @@ class ExecutorSync:
 
     def order(self, attempt: int) -> SyncOrder | None:
         self._last_call_at = time.monotonic()
+        complete = self._complete_report() if attempt else None
         with self._lock:
             self._newest_attempt = max(attempt, self._newest_attempt)
+            if complete is not None and self.outcome is None:
+                self.outcome = SyncOutcome(complete)
             is_last = self.last_attempt is not None and attempt >= self.last_attempt
             if is_last and self.outcome is None:
                 self.outcome = SyncOutcome(error=as_remote(self._given_up(attempt)))
             return self._order if self.outcome is None else None
+
+    def _complete_report(self) -> SyncReport | None:
+        """The report of an attempt that has completed its run, and died, or was superseded, before it told of its end.
+        Another sync would append a stream that is read whole once more. Its lease ends with it."""
+        stored = self._store.reports(self.name, self._order.run_id)[self._reports_before :]
+        report = next((each for each in map(_REPORT.decode, stored) if each.status is SyncStatus.COMPLETE), None)
+        if report is not None:
+            for lease in self._store.current_leases(self.name):
+                if lease.holder in self._holders:
+                    self._store.release(lease)
+        return report
 
     def _given_up(self, attempts: int) -> ConnectorError:
         return ConnectorError(

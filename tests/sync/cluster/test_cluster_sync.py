@@ -111,6 +111,16 @@ def test_an_executor_that_dies_is_replaced_and_nothing_is_lost_or_doubled(
     assert place.store.current_leases("shop") == []
 
 
+def test_a_run_that_was_complete_when_its_executor_died_is_not_made_again(place: Shop, tmp_path: Path) -> None:
+    place.modes = {"*": {"read": "full_refresh", "write": "append"}}
+    place.offer(_USERS)
+    report = _OnExecutors(place, ArmedTasks(["run.ended"], tmp_path / "points")).sync()
+    assert (report.status, report.streams["users"].committed) == ("complete", 20)
+    assert place.column("users") == list(range(20))
+    assert len(place.store.runs("shop")) == 1
+    assert place.store.current_leases("shop") == []
+
+
 @pytest.mark.nightly
 def test_a_task_that_always_dies_ends_the_sync_and_the_next_goes_on(place: Shop, tmp_path: Path) -> None:
     place.offer(_USERS)
