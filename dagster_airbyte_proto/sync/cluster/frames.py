@@ -8,6 +8,7 @@ MAX_FRAME_BYTES = 1 << 30
 """The longest frame. The keys of a load of some ten million rows fit into it."""
 
 _CHUNK = 1 << 20
+_WITHIN_A_MINUTE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 60_000))
 
 
 class ChannelClosed(OSError):
@@ -31,10 +32,11 @@ def receive_frame(connection: socket.socket, most: int = MAX_FRAME_BYTES) -> byt
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Has the kernel find out, within a minute, that the other machine is gone."""
+    """Has the kernel find out, within a minute, that the other machine is gone. While bytes are on their way it asks for no
+    sign of life. It sends them again, and by itself it does so for a quarter of an hour."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
+    for name, value in _WITHIN_A_MINUTE:
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 

@@ -213,3 +213,10 @@ def test_a_container_of_another_connection_has_an_owner_that_a_task_does_not_kno
     labels = {"verb": "read", "connection": "crm", "run": "run-1", "owner": owner}
     container = Container("c", "image", "running", datetime.now(UTC), labels)
     assert ownership(container, lambda: of_shop) is Ownership.UNKNOWN
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux alone has it")
+def test_a_machine_that_is_gone_is_noticed_also_while_bytes_are_on_their_way() -> None:
+    with socket.socket() as plain:
+        frames.keep_alive(plain)
+        assert plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
