@@ -8,6 +8,7 @@
 import datetime
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -52,9 +53,13 @@ from dagster_airbyte_proto.tables.spark.unknown_names import is_missing_table
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # The JVM's command line can be read by everyone on the machine. Credentials must stay off it.
-_OFF_THE_COMMAND_LINE = ("spark.sql.", "spark.hadoop.", "spark.authenticate.secret")
-# Settings that `SET`, the UI and event logs show masked. Spark's own list lacks the `credential` of a REST catalog.
-_SECRETS = "(?i)secret|password|token|(access|account)[.-]?key|credential|connection-string"
+_OFF_THE_COMMAND_LINE = ("spark.sql.", "spark.hadoop.", "spark.executorEnv.")
+# Settings that `SET`, the UI and event logs show masked, by their keys or values. Spark's own list lacks the credential
+# and the headers of a REST catalog, keys of encryption and of Google's accounts, and URLs with a password.
+_SECRETS = (
+    "(?i)secret|password|token|(access|account|private|encryption|sse)[.-]?key|credential|connection-string"
+    r"|authorization|://[^/@\s]+:[^/@\s]+@"
+)
 _STORES_WITHOUT_RENAME = frozenset(("s3", "s3a", "s3n", "gs", "gcs", "oss", "cos"))
 _CYCLE_DAYS = 146_097  # those of 400 years, after which the calendar repeats itself
 
@@ -290,8 +295,17 @@ def _translated_start_errors(settings: SparkSettings) -> Iterator[None]:
         ) from error
 
 
+def launch_config(config: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings for the JVM's command line. All others, secrets among them, it gets once it runs."""
+    return {
+        key: value
+        for key, value in config.items()
+        if not key.startswith(_OFF_THE_COMMAND_LINE) and not re.search(_SECRETS, key)
+    }
+
+
 def _gateway(config: Mapping[str, str], options: Sequence[str], output: int) -> Any:
-    at_launch = {key: value for key, value in config.items() if not key.startswith(_OFF_THE_COMMAND_LINE)}
+    at_launch = launch_config(config)
     quoted_options = (f'"{option}"' for option in options)
     at_launch[_JAVA_OPTIONS] = " ".join([at_launch.get(_JAVA_OPTIONS, ""), *quoted_options]).strip()
     streams = {"stdout": output, "stderr": output, "start_new_session": True}

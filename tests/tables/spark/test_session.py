@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,13 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.tables.iceberg.format import FORMAT
-from dagster_airbyte_proto.tables.spark.session import has_file_system, query, spark_config, start_session
+from dagster_airbyte_proto.tables.spark.session import (
+    has_file_system,
+    launch_config,
+    query,
+    spark_config,
+    start_session,
+)
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.support.fork_server import has_ended
 
@@ -112,6 +119,36 @@ def test_every_wait_for_a_catalog_has_an_end_and_the_users_own_comes_first() -> 
     assert limits(type="jdbc", uri="jdbc:mysql://db/lake")["jdbc.socketTimeout"] == "60000"
     assert limits(type="jdbc", uri="jdbc:sqlserver://db;databaseName=lake")["jdbc.loginTimeout"] == "10"
     assert limits(type="jdbc", uri="jdbc:sqlite:/data/catalog.db") == limits() == {}
+
+
+_SECRET_SETTINGS = {
+    "spark.hadoop.fs.s3a.secret.key": "x",
+    "spark.hadoop.fs.s3a.encryption.key": "x",
+    "spark.hadoop.fs.gs.auth.service.account.private.key": "x",
+    "spark.sql.catalog.lake.s3.sse.key": "x",
+    "spark.sql.catalog.lake.header.Authorization": "Bearer x",
+    "spark.sql.catalog.lake.uri": "jdbc:postgresql://lake:x@db/lake",
+    "spark.executorEnv.UV_INDEX_URL": "https://reader:x@packages.acme.io/simple",
+    "spark.executorEnv.AWS_SECRET_ACCESS_KEY": "x",
+    "spark.ssl.keyPassword": "x",
+}
+_OPEN_SETTINGS = {"spark.driver.memory": "1g", "spark.jars.repositories": "https://packages.acme.io/maven"}
+
+
+def test_secrets_stay_off_the_command_line_of_the_jvm_which_everybody_can_read() -> None:
+    assert launch_config({**_OPEN_SETTINGS, **_SECRET_SETTINGS}) == _OPEN_SETTINGS
+
+
+def test_secrets_among_settings_are_masked_where_spark_shows_them() -> None:
+    """In its web pages and event logs: Spark looks for the expression in the key of a setting, then in its value."""
+    shown = re.compile(spark_config(SparkSettings("w"))["spark.redaction.regex"])
+
+    def is_masked(key: str, value: str) -> bool:
+        return bool(shown.search(key) or shown.search(value))
+
+    assert [key for key, value in _SECRET_SETTINGS.items() if not is_masked(key, value)] == []
+    plain = {**_OPEN_SETTINGS, "spark.sql.catalog.lake.warehouse": "abfss://lake@acme.dfs.core.windows.net/w"}
+    assert [key for key, value in plain.items() if is_masked(key, value)] == []
 
 
 def test_a_short_lived_jvm_takes_the_users_options_where_there_are_any() -> None:
