@@ -154,6 +154,18 @@ def test_what_a_failed_sync_rejected_is_in_the_checks_of_the_one_that_completes_
     expect(shop.place, 9, 3)
 
 
+def test_what_was_rejected_counts_once_whatever_other_streams_are_synced_in_between(runs: OpenRuns) -> None:
+    shop, checked = runs(), Options(checks=StreamChecks())
+    broken = two(9, 3, lines=[_BAD_USER])
+    broken["streams"]["users"]["incomplete_at"] = 7
+    shop.place.offer(broken)
+    assert not shop.run(checked, only=["users"]).succeeded
+    shop.place.offer(two(9, 3))
+    turns = ("orders", "orders", "users", "orders", "orders", "users")
+    passed = [shop.run(checked, only=[stream]).checks[stream]["rejects"] for stream in turns]
+    assert passed == [True, True, False, True, True, True]
+
+
 def test_what_came_in_a_load_that_the_next_sync_ends_is_in_the_checks_of_that_one(runs: OpenRuns) -> None:
     shop = runs(max_bytes=1 << 30)
     shop.place.offer(two(9, 3, lines=[_BAD_USER]))
