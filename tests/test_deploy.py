@@ -98,6 +98,8 @@ def test_the_connect_server_has_the_jars_and_the_catalog_of_our_own_sessions() -
     assert set(ours["spark.jars.packages"].split(",")) < set(server["spark.jars.packages"].split(","))
     same = [key for key in ours if key.startswith("spark.sql.") and not key.endswith(".type")]
     assert {key: server[key] for key in same} == {key: ours[key] for key in same}
+    # Java's form of such files has a second backslash before each.
+    assert server["spark.redaction.regex"].replace("\\\\", "\\") == ours["spark.redaction.regex"]
 
 
 @pytest.mark.postgres
