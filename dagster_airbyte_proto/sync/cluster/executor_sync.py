@@ -4,6 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.errors import ConfigError, ConnectorError, StateConflict
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError, StateConflict
 from dagster_airbyte_proto.loads.vended import CredentialSource
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.plurals import counted
@@ -88,7 +89,10 @@ class ExecutorSync:
 
     def order(self, attempt: int) -> SyncOrder | None:
         self._last_call_at = time.monotonic()
-        complete = self._complete_report() if attempt else None
+        complete: SyncReport | None = None
+        if attempt:
+            with suppress(ProtoError):  # Of the store. The attempt meets it too, if it is to run.
+                complete = self._complete_report()
         with self._lock:
             self._newest_attempt = max(attempt, self._newest_attempt)
             if complete is not None and self.outcome is None:
