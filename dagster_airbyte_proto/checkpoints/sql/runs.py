@@ -52,7 +52,8 @@ def newest_runs(tx: Connection, connection: str, limit: int) -> Sequence[LoggedR
     wanted = or_(runs.c.sync_id.in_(newest), runs.c.sync_id == complete.scalar_subquery())
     rows = tx.execute(select(runs).where(of_connection, wanted).order_by(runs.c.sync_id.desc()))
     return [
-        LoggedRun(row.run_id, row.started_at, row.ended_at, row.status or "", row.report or "", row.fence) for row in rows
+        LoggedRun(row.run_id, row.started_at, row.ended_at, row.status or "", row.report or "", row.fence)
+        for row in rows
     ]
 
 
