@@ -32,8 +32,10 @@ def receive_frame(connection: socket.socket, most: int = MAX_FRAME_BYTES) -> byt
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Has the kernel find out, within a minute, that the other machine is gone. Where bytes are on their way, it looks for
-    no sign of life: it sends them again, and by itself it does so for a quarter of an hour."""
+    """Has the kernel find out, within a minute, that the other machine is gone.
+
+    By itself it looks for no sign of life while bytes are on their way, but sends them again for a quarter of an hour.
+    """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name, value in _WITHIN_A_MINUTE:
