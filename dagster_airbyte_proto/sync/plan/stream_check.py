@@ -16,10 +16,10 @@ from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.sync.connector.destination import Destination
 from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
+from dagster_airbyte_proto.sync.plan.stream_choice import unknown_transformed_streams
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.sync.plan.stream_schemas import with_stored_schemas
-from dagster_airbyte_proto.sync.plan.transformed_streams import unknown_transformed_streams
 from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables, landed_columns
 

@@ -9,15 +9,14 @@
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.connection import OTHERS, Connection, StreamOptions
-from dagster_airbyte_proto.connection.stream_names import full_name, streams_named, unmistakable_name
+from dagster_airbyte_proto.connection import Connection, StreamOptions
+from dagster_airbyte_proto.connection.stream_names import unmistakable_name
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import (
     DEDUPLICATING,
@@ -45,8 +44,8 @@ from dagster_airbyte_proto.schema.names import (
     unique_names,
 )
 from dagster_airbyte_proto.sync.plan.relayed_stream import relayed_stream
+from dagster_airbyte_proto.sync.plan.stream_choice import chosen_streams, offered_text, requested_streams
 
-_MOST_NAMED = 20
 _NEEDS_KEY = DEDUPLICATING | {WriteMode.SOFT_DELETE}
 _TABLE_MODES = {WriteMode.SOFT_DELETE: WriteMode.APPEND_DEDUP}
 _REPLACING_MODES = {WriteMode.APPEND: WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP: WriteMode.OVERWRITE_DEDUP}
@@ -137,16 +136,16 @@ def planned_streams(
     if request.slice is not None and not request.slice.key:
         raise ConfigError(_doing(connection), "the partition has no key")
     offered = {stream.id: stream for stream in catalog.streams}
-    chosen = _chosen_streams(connection, offered)
+    chosen = chosen_streams(connection, offered)
     # Names are made unique among all chosen streams, not only the requested ones: a stream that is synced alone must
     # find its own table again.
     preferred = {stream: _preferred_table(connection, offered[stream], options) for stream, options in chosen.items()}
     tables = _table_names(preferred, known_tables)
     if request.only is not None:
-        chosen = {stream: chosen[stream] for stream in _requested_streams(request.only, chosen)}
+        chosen = {stream: chosen[stream] for stream in requested_streams(request.only, chosen)}
     if not chosen:
         found = "no stream is chosen" if offered else "the connector offers no stream"
-        raise ConfigError(_doing(connection), found, remedy=_offered_text(offered))
+        raise ConfigError(_doing(connection), found, remedy=offered_text(offered))
     planned = (_planned_stream(connection, offered[stream], options, request) for stream, options in chosen.items())
     return tuple(
         msgspec.structs.replace(each, table=tables[each.id], preferred_table=preferred[each.id]) for each in planned
@@ -211,45 +210,6 @@ def is_checkpointed(planned: PlannedStream) -> bool:
     table does so at once.
     """
     return planned.read is ReadMode.INCREMENTAL and not replaces_table(planned)
-
-
-def _chosen_streams(connection: Connection, offered: Collection[StreamId]) -> dict[StreamId, StreamOptions]:
-    """The streams with their options. A name that may mean several streams chooses them all."""
-    if connection.streams is None:
-        return dict.fromkeys(offered, StreamOptions())
-    named = {
-        stream: options
-        for name, options in connection.streams.items()
-        if name != OTHERS
-        for stream in _streams_meant(name, offered, "streams")
-    }
-    others = connection.streams.get(OTHERS)
-    return named if others is None else {stream: named.get(stream, others) for stream in offered}
-
-
-def _requested_streams(only: Collection[StreamId | str], chosen: Collection[StreamId]) -> Iterator[StreamId]:
-    for each in only:
-        meant = (
-            [each] if isinstance(each, StreamId) and each in chosen else _streams_meant(str(each), chosen, "--streams")
-        )
-        if len(meant) > 1:
-            raise _ambiguous_name(str(each), meant, "--streams")
-        yield from meant
-
-
-def _streams_meant(name: str, offered: Collection[StreamId], where: str) -> Sequence[StreamId]:
-    """The streams with this name: several if the full names of more than one are written so."""
-    found = streams_named(name, offered)
-    if len(found) == 1 or (found and full_name(found[0]) == name):
-        return found
-    if found:
-        raise _ambiguous_name(name, found, where)
-    near = get_close_matches(name, map(str, offered), n=3)
-    raise ConfigError(
-        f"choosing streams ({where})",
-        f"there is no stream {name!r}",
-        remedy=f"Did you mean {' or '.join(map(repr, near))}?" if near else _offered_text(offered),
-    )
 
 
 def _planned_stream(
@@ -376,22 +336,6 @@ def _namespace(preferred: str) -> str:
 
 def _plan_error(connection: Connection, stream: Stream, found: str, remedy: str) -> ConfigError:
     return ConfigError(_doing(connection), found, remedy=remedy, stream=str(stream.id))
-
-
-def _ambiguous_name(name: str, meant: Sequence[StreamId], where: str) -> ConfigError:
-    return ConfigError(
-        f"choosing streams ({where})",
-        f"{len(meant)} streams have the name {name!r}",
-        remedy=f"Did you mean {' or '.join(map(unmistakable_name, meant))}?",
-    )
-
-
-def _offered_text(offered: Collection[StreamId]) -> str:
-    if not offered:
-        return "Does its config name what is to be read, and may its user see that?"
-    names = sorted(map(str, offered))
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return f"The connector offers: {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _doing(connection: Connection) -> str:

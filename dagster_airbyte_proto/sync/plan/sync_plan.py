@@ -26,6 +26,7 @@ from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_desti
 from dagster_airbyte_proto.sync.plan.relayed_stream import with_hash_key
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume, streams_without_place
 from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
+from dagster_airbyte_proto.sync.plan.stream_choice import unknown_transformed_streams
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams, streams_held_back
 from dagster_airbyte_proto.sync.plan.stream_plan import (
     SyncRequest,
@@ -34,7 +35,6 @@ from dagster_airbyte_proto.sync.plan.stream_plan import (
     with_generations,
 )
 from dagster_airbyte_proto.sync.plan.stream_schemas import table_spec, with_stored_schemas
-from dagster_airbyte_proto.sync.plan.transformed_streams import unknown_transformed_streams
 from dagster_airbyte_proto.sync.state_server.component_values import source_values
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 from dagster_airbyte_proto.transforms.landed_columns import landed_columns
