@@ -1,6 +1,7 @@
 """Derives the columns of a table from its stream's JSON Schema (draft 7, as Airbyte uses it).
 
-- Nothing here fails on an odd schema. Only a key or a cursor that the schema does not declare is refused.
+- Nothing here fails on an odd schema. Only a key or a cursor that the schema does not declare is refused, and a key
+  that is a list or a struct. Where the source itself names such a key, no setting is at fault (`source_key_fault`).
 - A relayed stream about whose fields the user chose nothing is staged as one column of JSON text, and sent as it came,
   byte for byte. Any other is staged in columns as for a table, and only declared fields are sent; and of rows with keys
   the marks of those that are deleted, also where a tap does not declare them.
@@ -41,6 +42,9 @@ from dagster_airbyte_proto.schema.shaping import PLAN_COLUMNS, apply_shaping, na
 from dagster_airbyte_proto.schema.value_types import JSON, Schema, declared_properties, field_types, value_type
 
 _UNKEYED_MODES = (WriteMode.APPEND, WriteMode.OVERWRITE)
+_PLAN_KEYS = "planning the keys"
+_ANOTHER_KEY = "Set another `primary_key`; of an object it may be a field: [[address, id]]."
+_OR_NO_KEY = "Or use write: append or overwrite, which need no key."
 
 
 def table_columns(planned: PlannedStream) -> Columns:
@@ -56,6 +60,8 @@ def table_columns(planned: PlannedStream) -> Columns:
     root = planned.stream.json_schema
     planned = _without_unusable_keys(planned, root)
     properties = declared_properties(root, root)
+    if (fault := _source_key_fault(planned, root)) is not None:
+        raise fault
     for path in (*planned.primary_key, *([planned.cursor] if planned.cursor else [])):
         _check_declared(planned, root, path, "plan keys and cursor")
     for path in named_fields(planned):
@@ -82,12 +88,11 @@ def table_columns(planned: PlannedStream) -> Columns:
     keys = tuple(by_path[path].name for path in planned.primary_key)
     for path in planned.primary_key:
         kind = by_path[path].type
-        if kind.depth or kind.kind is ValueKind.STRUCT:
-            what = "an array" if kind.depth else "an object"
+        if not _is_single(kind):
             raise ConfigError(
-                "planning the keys",
-                f"{'.'.join(path)} is {what}, which cannot be a key",
-                remedy="Set another `primary_key`; of an object it may be a field: [[address, id]].",
+                _PLAN_KEYS,
+                _not_a_key(path, kind),
+                remedy=_ANOTHER_KEY,
                 stream=str(planned.id),
             )
     shaped_columns = apply_shaping(Columns((*top, *nested), keys, planned.cursor, is_schemaless=is_schemaless), planned)
@@ -125,17 +130,49 @@ def _without_unusable_keys(planned: PlannedStream, root: Schema) -> PlannedStrea
     if needs_no_key and any(_undeclared_step(root, path) is not None for path in key):
         key = ()
     # The destination of a relay may need it.
-    if needs_no_key and planned.relay is None and not all(_is_single_value(planned, root, path) for path in key):
+    kinds = (value_type(_schema_at(root, path), root, planned.types) for path in key)
+    if needs_no_key and planned.relay is None and not all(map(_is_single, kinds)):
         key = ()
     if cursor == offered.cursor and _undeclared_step(root, cursor) is not None:
         cursor = ()
     return msgspec.structs.replace(planned, primary_key=key, cursor=cursor)
 
 
-def _is_single_value(planned: PlannedStream, root: Schema, path: FieldPath) -> bool:
-    """True if the values of a field are neither lists nor structs, which cannot be keys."""
-    kind = value_type(_schema_at(root, path), root, planned.types)
+def source_key_fault(planned: PlannedStream) -> ConfigError | None:
+    """Returns the error of a stream that needs a key, and whose source names one that cannot be one.
+
+    No setting is at fault then. The next catalog of the source may have another key.
+    """
+    root = planned.stream.json_schema
+    if not declared_properties(root, root):
+        return None
+    return _source_key_fault(_without_unusable_keys(planned, root), root)
+
+
+def _source_key_fault(planned: PlannedStream, root: Schema) -> ConfigError | None:
+    if planned.is_key_configured or planned.primary_key != planned.stream.primary_key:
+        return None
+    for path in planned.primary_key:
+        depth = _undeclared_step(root, path)
+        kind = value_type(_schema_at(root, path), root, planned.types)
+        if depth is not None:
+            near = _suggestion(path[depth], declared_properties(_schema_at(root, path[:depth]), root))
+            found = f"the schema has no field {'.'.join(path)}, which the source names as its key"
+            remedy = f"{near} Set `primary_key` for the stream. {_OR_NO_KEY}"
+            return ConfigError(_PLAN_KEYS, found, remedy=remedy, stream=str(planned.id))
+        if not _is_single(kind):
+            found = f"{_not_a_key(path, kind)}, and the source names it as one"
+            return ConfigError(_PLAN_KEYS, found, remedy=f"{_ANOTHER_KEY} {_OR_NO_KEY}", stream=str(planned.id))
+    return None
+
+
+def _is_single(kind: ValueType) -> bool:
+    """True for values that are neither lists nor structs, which cannot be keys."""
     return not kind.depth and kind.kind is not ValueKind.STRUCT
+
+
+def _not_a_key(path: FieldPath, kind: ValueType) -> str:
+    return f"{'.'.join(path)} is {'an array' if kind.depth else 'an object'}, which cannot be a key"
 
 
 def _as_schemaless(planned: PlannedStream) -> PlannedStream:

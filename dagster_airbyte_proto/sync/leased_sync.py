@@ -226,7 +226,7 @@ def _report(
     runs = runs_in_order(plan, [each.prepared for each in readings]).values()
     fatal = [each.fatal for each in readings if each.fatal is not None]
     streams = {
-        **{str(planned.id): refused_report(planned, error) for planned, error in plan.refused},
+        **{str(planned.id): refused_report(planned, error, source.mask) for planned, error in plan.refused},
         **{
             str(run.planned.id): stream_report(
                 run, context.protocol.states, source.mask, metrics=context.metrics(run.planned.id)

@@ -187,9 +187,9 @@ def nulled_texts(run: StreamRun) -> Iterator[str]:
         yield f"{run.planned.id}: {counted(count, 'value')} of {column} did not fit {kind}, now NULL"
 
 
-def refused_report(planned: PlannedStream, error: ProtoError) -> StreamReport:
+def refused_report(planned: PlannedStream, error: ProtoError, mask: Mask) -> StreamReport:
     """The report of a stream that failed before the connector read."""
-    return StreamReport(status=SyncStatus.FAILED, table=str(planned.table), error=str(error))
+    return StreamReport(status=SyncStatus.FAILED, table=str(planned.table), error=mask.text(str(error)))
 
 
 def append_bounded(texts: list[str], text: str) -> None:

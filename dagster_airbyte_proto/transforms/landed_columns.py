@@ -16,7 +16,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.schema.arrow_schema import json_schema_of
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Column, Columns, RecordForm
-from dagster_airbyte_proto.schema.json_schema import stream_columns, table_columns, with_record_form
+from dagster_airbyte_proto.schema.json_schema import source_key_fault, stream_columns, table_columns, with_record_form
 from dagster_airbyte_proto.schema.names import case_folded
 from dagster_airbyte_proto.schema.shaping import merges_by_key, with_layout
 from dagster_airbyte_proto.schema.value_types import declared_properties, value_type
@@ -53,7 +53,27 @@ def landed_columns(planned: PlannedStream) -> Columns:
 
 def columns_in_tables(planned: PlannedStream) -> Columns:
     """Returns the columns that a table of the stream has, also where it goes to a destination."""
-    return landed_columns(msgspec.structs.replace(planned, relay=None))
+    return landed_columns(_in_table(planned))
+
+
+def columns_of_asset(planned: PlannedStream) -> Columns | None:
+    """Returns the columns of the stream's asset. None as long as its source names a key that cannot be one: then each
+    sync refuses the stream, and it alone, so the assets of the others must not wait for it."""
+    try:
+        return columns_in_tables(planned)
+    except ConfigError:
+        if key_fault_in_table(planned) is None:
+            raise
+        return None
+
+
+def key_fault_in_table(planned: PlannedStream) -> ConfigError | None:
+    """Returns the error of a key that the source names, and that no table of the stream could have."""
+    return source_key_fault(_in_table(planned))
+
+
+def _in_table(planned: PlannedStream) -> PlannedStream:
+    return msgspec.structs.replace(planned, relay=None)
 
 
 def transformed_shape(chain: TransformChain, given: Columns, planned: PlannedStream) -> RowShape:

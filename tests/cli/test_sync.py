@@ -261,3 +261,25 @@ def test_the_lease_of_a_process_that_is_alive_is_not_ended_by_hand(place: Place)
     [lease] = SqlStore(f"sqlite:///{place.folder}/.airbyte-proto/state.db").current_leases("shop")
     refused = place.json("recover", "shop", "--dead-run", lease.run_id, code=2)["error"]
     assert f"pid {running.process.pid} on " in refused["message"] and "is alive" in refused["message"]
+
+
+def test_a_stream_whose_key_in_the_source_can_be_none_fails_alone(place: Place) -> None:
+    offered = {"users": {"records": 3, "primary_key": [["uid"]]}, "orders": {"records": 2}}
+    file = place.connect({"streams": offered})
+    saved = place.run("discover", file, "--save")
+    assert (saved.code, "saved to" in saved.out) == (0, True)
+    assert "syncs refuse stream users: the schema has no field uid" in " ".join(saved.err.split())
+    [fault] = place.json("check", file, code=2)["stream_errors"]
+    assert fault["stream"] == "users"
+    report = place.json("sync", file, code=1)
+    users, orders = report["streams"]["users"], report["streams"]["orders"]
+    assert (report["status"], users["status"], orders["status"], orders["committed"]) == (
+        "partial",
+        "failed",
+        "complete",
+        2,
+    )
+    assert "Set `primary_key` for the stream. Or use write: append or overwrite" in users["error"]
+    [status] = place.json("status")["connections"]
+    assert (status["status"], list(status["failing"])) == ("partial", ["users"])
+    assert place.json("sync", file, "--streams", "users", code=2)["error"]["stream"] == "users"

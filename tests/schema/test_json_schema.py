@@ -22,7 +22,7 @@ from dagster_airbyte_proto.model import (
     WriteMode,
 )
 from dagster_airbyte_proto.schema.columns import METADATA
-from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.schema.json_schema import source_key_fault, table_columns
 
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -155,8 +155,13 @@ def test_what_the_source_alone_names_and_its_schema_lacks_is_done_without() -> N
     )
     columns = table_columns(planned)
     assert (columns.keys, columns.cursor) == ((), ())
-    with pytest.raises(ConfigError, match="no field uid"):
-        table_columns(msgspec.structs.replace(planned, write=WriteMode.APPEND_DEDUP))
+    keyed = msgspec.structs.replace(planned, write=WriteMode.APPEND_DEDUP)
+    with pytest.raises(ConfigError, match="no field uid, which the source names as its key") as refused:
+        table_columns(keyed)
+    assert "Set `primary_key` for the stream. Or use write: append or overwrite" in refused.value.remedy
+    assert str(source_key_fault(keyed)) == str(refused.value)
+    assert source_key_fault(planned) is None
+    assert source_key_fault(msgspec.structs.replace(keyed, is_key_configured=True)) is None
 
 
 def test_an_array_is_no_key() -> None:

@@ -18,7 +18,7 @@ from dagster_airbyte_proto.model import Catalog, PlannedStream
 from dagster_airbyte_proto.sync.plan.stream_check import asset_faults
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG, find_format
-from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables
+from dagster_airbyte_proto.transforms.landed_columns import columns_of_asset
 
 
 class TablesOfAssets(NamedTuple):
@@ -41,7 +41,7 @@ def plan_asset_streams(
     )
     with _naming_the_connection(connection):
         planned = _planned(connection, found)
-        columns = [None if found is None else columns_in_tables(each) for each in planned]
+        columns = [None if found is None else columns_of_asset(each) for each in planned]
     return [
         StreamTranslatorData(connection, *each, spark_catalog, tables.is_partitioned, tables.format)
         for each in zip(planned, columns, key_paths([each.id for each in planned]), strict=True)

@@ -20,7 +20,7 @@ from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, WriteMode
 from dagster_airbyte_proto.schema.columns import column_type
 from dagster_airbyte_proto.sync.report import StreamReport
 from dagster_airbyte_proto.tables.sql_names import quoted
-from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables
+from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables, columns_of_asset
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.spark.session import QueryResult
@@ -318,9 +318,8 @@ def _sql(table: str, keys: Sequence[str], cursor: str | None) -> str:
 
 def _time_column(planned: PlannedStream) -> str | None:
     """The cursor's column, if it is a time."""
-    if len(planned.cursor) != 1:
-        return None
-    for column in columns_in_tables(planned).all:
+    columns = columns_of_asset(planned) if len(planned.cursor) == 1 else None
+    for column in columns.all if columns is not None else ():
         kind = column.type.table_type
         if column.path == planned.cursor and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
             return column.name

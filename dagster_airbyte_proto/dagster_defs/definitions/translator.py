@@ -11,6 +11,7 @@ from dagster_airbyte_proto.errors import outdated_catalog_remedy
 from dagster_airbyte_proto.model import PlannedStream, Stream, TableName
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.tables.sql_names import qualified
+from dagster_airbyte_proto.transforms.landed_columns import key_fault_in_table
 from dagster_airbyte_proto.transforms.transform_choice import transform_text
 
 TableFormat = Literal["iceberg", "delta", "parquet"]
@@ -19,7 +20,8 @@ TableFormat = Literal["iceberg", "delta", "parquet"]
 
 @dataclass(frozen=True)
 class StreamTranslatorData:
-    """A planned stream for a translator. `columns` is None if the connection was never discovered.
+    """A planned stream for a translator. `columns` is None if the connection was never discovered, and for a stream
+    whose key in the source can be none: syncs refuse it, alone.
 
     `key_path` is the stream's path below the connection, unique, and made of letters, digits, `_`, `-` and `.`.
     `spark_catalog` is the Spark catalog of the tables. A table that `is_partitioned` has a column for the partition.
@@ -79,12 +81,14 @@ class StreamTranslator:
 
 
 def _description(data: StreamTranslatorData) -> str:
-    described = data.stream.json_schema.get("description")
+    connection, described = data.connection, data.stream.json_schema.get("description")
     paragraphs = [described] if isinstance(described, str) and described else []
-    sentence = f"Stream `{data.stream.id}` of the connection `{data.connection.name}`"
+    sentence = f"Stream `{data.stream.id}` of the connection `{connection.name}`"
     if data.columns is None:
-        remedy = outdated_catalog_remedy(str(data.connection.origin or data.connection.name))
-        paragraphs += [f"{sentence}.", f"Its columns are not known yet. {remedy}"]
+        fault = key_fault_in_table(data.planned)
+        unknown = f"Its columns are not known yet. {outdated_catalog_remedy(str(connection.origin or connection.name))}"
+        refused = "" if fault is None else f"Syncs refuse it: {fault.found}. {fault.remedy}"
+        paragraphs += [f"{sentence}.", refused or unknown]
     else:
         paragraphs.append(f"{sentence}, {_modes(data.planned)}.")
     return "\n\n".join(paragraphs)

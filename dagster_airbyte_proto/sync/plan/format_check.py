@@ -1,10 +1,10 @@
 """Checks before anything is started that tables of the chosen format can take the planned streams."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import PlannedStream, Shaping
+from dagster_airbyte_proto.model import PlannedStream, Shaping, StreamId
 from dagster_airbyte_proto.schema.partitioning import transform_of
 from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.tables.formats import formats
@@ -15,19 +15,24 @@ class _Misfit(NamedTuple):
     remedy: str
 
 
-def check_format(connection: str, planned: Sequence[PlannedStream], abilities: Abilities) -> None:
-    """Raises ConfigError for the first stream that tables of the format cannot take. Its remedy names what to change,
+def streams_unfit_for_format(
+    connection: str, planned: Iterable[PlannedStream], abilities: Abilities
+) -> dict[StreamId, ConfigError]:
+    """Returns the streams that tables of the format cannot take, each with its error. Its remedy names what to change,
     and the formats that can take the stream."""
-    for each in planned:
-        for misfit in _misfits(each, abilities):
-            able = [other.abilities.format for other in formats() if not any(_misfits(each, other.abilities))]
-            others = f", or set catalog: {{format: {' or '.join(able)}}} in the settings"
-            raise ConfigError(
-                f"planning the sync of connection {connection}",
-                misfit.found,
-                remedy=f"{misfit.remedy}{others if able else ''}.",
-                stream=str(each.id),
-            )
+    misfits = ((each, next(_misfits(each, abilities), None)) for each in planned)
+    return {each.id: _unfit_error(connection, each, misfit) for each, misfit in misfits if misfit is not None}
+
+
+def _unfit_error(connection: str, planned: PlannedStream, misfit: _Misfit) -> ConfigError:
+    able = [other.abilities.format for other in formats() if not any(_misfits(planned, other.abilities))]
+    others = f", or set catalog: {{format: {' or '.join(able)}}} in the settings"
+    return ConfigError(
+        f"planning the sync of connection {connection}",
+        misfit.found,
+        remedy=f"{misfit.remedy}{others if able else ''}.",
+        stream=str(planned.id),
+    )
 
 
 def _misfits(planned: PlannedStream, abilities: Abilities) -> Iterator[_Misfit]:

@@ -10,7 +10,13 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.sync.connector.source import Source
-from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable, SharedStatePolicy, SyncRequest, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import (
+    ChosenStreams,
+    KnownTable,
+    SharedStatePolicy,
+    SyncRequest,
+    plan_streams,
+)
 
 
 def plan_with_shared_state(
@@ -19,20 +25,24 @@ def plan_with_shared_state(
     request: SyncRequest,
     stored: Iterable[State],
     known_tables: Mapping[StreamId, KnownTable],
-) -> tuple[PlannedStream, ...]:
+) -> ChosenStreams:
     """Returns the plan, extended by every stream that shares a `stored` state with a planned one if the request's
-    policy allows it. Raises ConfigError that names the missing streams if it does not."""
-    chosen = planned_streams(source.connection, catalog, request, known_tables)
+    policy allows it. Raises ConfigError that names the missing streams if it does not. One that cannot be planned may
+    share a state too."""
+    chosen = plan_streams(source.connection, catalog, request, known_tables)
     shared = [state for state in stored if state.scope is not StateScope.STREAM]
-    if request.only is None or not shared or not _incremental(chosen):
+    if request.only is None or not shared or not _incremental(chosen.sound):
         return chosen
-    every = planned_streams(source.connection, catalog, request._replace(only=None), known_tables)
-    group = streams_sharing(source.protocol, shared, _incremental(chosen), _incremental(every))
-    requested = {planned.id for planned in chosen}
+    every = plan_streams(source.connection, catalog, request._replace(only=None), known_tables)
+    group = streams_sharing(source.protocol, shared, _incremental(chosen.sound), _incremental(every.planned))
+    requested = {planned.id for planned in chosen.planned}
     missing = [planned for planned in group if planned.id not in requested]
     if not missing or request.shared_state is SharedStatePolicy.SYNC_ALL:
         together = requested | {planned.id for planned in missing}
-        return tuple(planned for planned in every if planned.id in together)
+        return ChosenStreams(
+            tuple(planned for planned in every.planned if planned.id in together),
+            {stream: fault for stream, fault in every.faults.items() if stream in together},
+        )
     raise ConfigError(
         f"planning the sync of connection {source.connection.name}",
         f"its streams {', '.join(sorted(str(planned.id) for planned in group))} share one state, and it would move on"

@@ -1,7 +1,7 @@
 """Checks the streams of a connection against a catalog before any sync, and finds every fault.
 
-A sync plans all of its streams at once and stops at the first fault. Here each stream that the connection names is
-planned alone, by the same code, so that a person corrects the file once.
+A sync plans all of its streams at once, and stops at the first name that the catalog does not have. Here each stream
+that the connection names is planned alone, by the same code, so that a person corrects the file once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,14 +14,14 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.sync.connector.destination import Destination
-from dagster_airbyte_proto.sync.plan.format_check import check_format
+from dagster_airbyte_proto.sync.plan.format_check import streams_unfit_for_format
 from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
 from dagster_airbyte_proto.sync.plan.stream_choice import unknown_transformed_streams
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams
-from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, plan_streams
 from dagster_airbyte_proto.sync.plan.stream_schemas import with_stored_schemas
 from dagster_airbyte_proto.tables.abilities import Abilities
-from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables, landed_columns
+from dagster_airbyte_proto.transforms.landed_columns import columns_of_asset, key_fault_in_table, landed_columns
 
 
 def asset_faults(connection: Connection, catalog: Catalog) -> list[ConfigError]:
@@ -41,17 +41,24 @@ def asset_faults(connection: Connection, catalog: Catalog) -> list[ConfigError]:
 def _asset_faults_of(
     connection: Connection, catalog: Catalog, streams: Mapping[str, StreamOptions] | None
 ) -> list[ConfigError]:
-    faults: list[ConfigError] = []
     try:
-        planned = planned_streams(connection.model_copy(update={"streams": streams}), catalog, SyncRequest())
+        chosen = plan_streams(connection.model_copy(update={"streams": streams}), catalog, SyncRequest())
     except ConfigError as error:
         return [error]
-    for each in planned:
+    faults = [*chosen.faults.values()]
+    for each in chosen.sound:
         try:
-            columns_in_tables(each)
+            columns_of_asset(each)
         except ConfigError as error:
             faults.append(error)
     return faults
+
+
+def refused_keys(connection: Connection, catalog: Catalog) -> list[ConfigError]:
+    """Returns the errors of the streams that a sync refuses for the key that their source names. They stop no assets:
+    call it for a catalog without `asset_faults`."""
+    planned = plan_streams(connection, catalog, SyncRequest()).sound
+    return [fault for each in planned if (fault := key_fault_in_table(each)) is not None]
 
 
 class StreamCheck:
@@ -90,20 +97,24 @@ class StreamCheck:
     ) -> list[ConfigError]:
         connection = self._connection.model_copy(update={"streams": streams})
         try:
-            planned = planned_streams(connection, self._catalog, SyncRequest())
+            chosen = plan_streams(connection, self._catalog, SyncRequest())
         except ConfigError as error:
             return [error]
+        planned = chosen.sound
         if cursor:
             # A source that fixes its cursor ignores this one, which may be wrong all the same.
             planned = tuple(msgspec.structs.replace(each, cursor=cursor) for each in planned)
         clashing = clashing_streams(connection, self._catalog, planned)
         refused = {} if self._destination is None else streams_refused_by_destination(self._destination, planned)
-        return [*clashing.values(), *refused.values(), *self._faults_of_tables(planned)]
+        faults = [*chosen.faults.values(), *clashing.values(), *refused.values()]
+        return [*faults, *self._faults_of_tables(planned)]
 
     def _faults_of_tables(self, planned: Sequence[PlannedStream]) -> Iterator[ConfigError]:
         for each in with_stored_schemas(planned, self._schemas):
+            if unfit := streams_unfit_for_format(self._connection.name, [each], self._abilities):
+                yield from unfit.values()
+                continue
             try:
-                check_format(self._connection.name, [each], self._abilities)
                 landed_columns(each)
             except ConfigError as error:
                 yield error

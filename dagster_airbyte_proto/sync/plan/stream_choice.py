@@ -1,5 +1,7 @@
-"""Finds the streams that a connection, a request and transforms name in a catalog. Raises ConfigError for a name that no
-stream has: that is a fault of the settings, and of no stream."""
+"""Finds the streams that a connection, a request and transforms name in a catalog.
+
+A name that no stream has is a fault of the settings, and of no stream: it stops all of them.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""Plans a sync: the user's choices and the connector's catalog become one planned stream each, or a ConfigError.
+"""Plans a sync: the user's choices and the connector's catalog become one planned stream each, or its ConfigError.
 
 - A stream's read and write modes follow from what the user chose, and else from what the source offers: incremental
   where there is a cursor, deduplicated where there is a key, a replaced table for a full refresh.
@@ -123,15 +123,41 @@ class SyncRequest(NamedTuple):
         return self.slice.key if self.slice else ""
 
 
+class ChosenStreams(NamedTuple):
+    """The streams of one sync. Those with `faults` cannot be planned: they stand there to be refused, each alone."""
+
+    planned: tuple[PlannedStream, ...]
+    faults: Mapping[StreamId, ConfigError]
+
+    @property
+    def sound(self) -> tuple[PlannedStream, ...]:
+        """The streams without a fault."""
+        return tuple(each for each in self.planned if each.id not in self.faults)
+
+
 def planned_streams(
     connection: Connection,
     catalog: Catalog,
     request: SyncRequest,
     known_tables: Mapping[StreamId, KnownTable] = {},
 ) -> tuple[PlannedStream, ...]:
-    """Returns the streams of one sync, each with its table and modes. The state store fills in their generations later.
+    """Returns the streams of one sync as `plan_streams` does. Raises the error of the first that cannot be planned."""
+    chosen = plan_streams(connection, catalog, request, known_tables)
+    for fault in chosen.faults.values():
+        raise fault
+    return chosen.planned
 
-    `known_tables` are the tables of all streams that the connection has ever had. Raises ConfigError.
+
+def plan_streams(
+    connection: Connection,
+    catalog: Catalog,
+    request: SyncRequest,
+    known_tables: Mapping[StreamId, KnownTable] = {},
+) -> ChosenStreams:
+    """Plans the streams of one sync, each with its table and modes. The state store fills in their generations later.
+
+    `known_tables` are the tables of all streams that the connection has ever had. Raises ConfigError for a fault that
+    is of no stream: a name that the catalog does not have, or no stream at all.
     """
     if request.slice is not None and not request.slice.key:
         raise ConfigError(_doing(connection), "the partition has no key")
@@ -146,10 +172,16 @@ def planned_streams(
     if not chosen:
         found = "no stream is chosen" if offered else "the connector offers no stream"
         raise ConfigError(_doing(connection), found, remedy=offered_text(offered))
-    planned = (_planned_stream(connection, offered[stream], options, request) for stream, options in chosen.items())
-    return tuple(
-        msgspec.structs.replace(each, table=tables[each.id], preferred_table=preferred[each.id]) for each in planned
-    )
+    planned: list[PlannedStream] = []
+    faults: dict[StreamId, ConfigError] = {}
+    for stream, options in chosen.items():
+        try:
+            each = _planned_stream(connection, offered[stream], options, request)
+        except ConfigError as error:
+            faults[stream] = error
+            each = _unplanned_stream(offered[stream], options, tables[stream])
+        planned.append(msgspec.structs.replace(each, table=tables[stream], preferred_table=preferred[stream]))
+    return ChosenStreams(tuple(planned), faults)
 
 
 def _preferred_table(connection: Connection, stream: Stream, options: StreamOptions) -> TableName:
@@ -216,7 +248,8 @@ def _planned_stream(
     connection: Connection, stream: Stream, options: StreamOptions, request: SyncRequest
 ) -> PlannedStream:
     """The stream with its modes and options. Its table is only the preferred one: the caller sets the final one."""
-    read = _read_mode(connection, stream, options)
+    _check_read_mode(connection, stream, options)
+    read = _read_mode(stream, options)
     write = _write_mode(stream, options, read)
     key = options.primary_key or stream.primary_key
     if write in _NEEDS_KEY and not key:
@@ -260,16 +293,29 @@ def _shaping(options: StreamOptions) -> Shaping | None:
     return None if shaping == Shaping() else shaping
 
 
-def _read_mode(connection: Connection, stream: Stream, options: StreamOptions) -> ReadMode:
-    if options.read is ReadMode.INCREMENTAL:
-        if options.write in REPLACING:
-            found = f"read: incremental with write: {options.write} would leave only the newest rows in the table"
-            raise _plan_error(connection, stream, found, "Use read: full_refresh, or write: append_dedup")
-        if not _can_read_incrementally(stream, options) and not stream.supports_log_replication:
-            is_offered = ReadMode.INCREMENTAL in stream.read_modes
-            why = "has no cursor of its own" if is_offered else "offers no incremental read"
-            found = f"read: incremental, but the source {why}"
-            raise _plan_error(connection, stream, found, "Use read: full_refresh, or name a cursor")
+def _unplanned_stream(stream: Stream, options: StreamOptions, table: TableName) -> PlannedStream:
+    """A stream that cannot be planned, with what decides whether it shares a state with others."""
+    read = _read_mode(stream, options)
+    if ReadMode.INCREMENTAL not in stream.read_modes and not stream.supports_log_replication:
+        read = ReadMode.FULL_REFRESH
+    return PlannedStream(stream, table, read, WriteMode.APPEND, cursor=_cursor(stream, options))
+
+
+def _check_read_mode(connection: Connection, stream: Stream, options: StreamOptions) -> None:
+    """Raises ConfigError where the user chose to read the stream incrementally, and it cannot be."""
+    if options.read is not ReadMode.INCREMENTAL:
+        return
+    if options.write in REPLACING:
+        found = f"read: incremental with write: {options.write} would leave only the newest rows in the table"
+        raise _plan_error(connection, stream, found, "Use read: full_refresh, or write: append_dedup")
+    if not _can_read_incrementally(stream, options) and not stream.supports_log_replication:
+        is_offered = ReadMode.INCREMENTAL in stream.read_modes
+        why = "has no cursor of its own" if is_offered else "offers no incremental read"
+        found = f"read: incremental, but the source {why}"
+        raise _plan_error(connection, stream, found, "Use read: full_refresh, or name a cursor")
+
+
+def _read_mode(stream: Stream, options: StreamOptions) -> ReadMode:
     if options.read is not None:
         return options.read
     only_changes = stream.supports_log_replication and stream.read_modes == (ReadMode.INCREMENTAL,)

@@ -5,9 +5,13 @@ The order matters:
 - The config is checked, and streams are chosen, before generations begin: a user's fault ends none that can be resumed.
 - A connector may rewrite its config when it is merely asked for its catalog. The new one is stored before it is used.
 - Column names are saved before any table is touched: a field keeps the column name that it was given first.
+
+A stream that cannot be planned is refused, alone: for its key, its options or its transforms beside what its source
+declares today, for its table, its state or another stream. Where the settings name a stream that is not there, or are
+at fault for all, nothing is synced.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +24,7 @@ from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
-from dagster_airbyte_proto.sync.plan.format_check import check_format
+from dagster_airbyte_proto.sync.plan.format_check import streams_unfit_for_format
 from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints, is_outdated
 from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
 from dagster_airbyte_proto.sync.plan.relayed_stream import with_hash_key
@@ -29,8 +33,9 @@ from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
 from dagster_airbyte_proto.sync.plan.stream_choice import unknown_transformed_streams
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams, streams_held_back
 from dagster_airbyte_proto.sync.plan.stream_plan import (
+    ChosenStreams,
     SyncRequest,
-    planned_streams,
+    plan_streams,
     refresh_can_change_columns,
     with_generations,
 )
@@ -80,16 +85,16 @@ def plan_sync(context: SyncContext) -> SyncPlan:
         raise error
     # Streams of a slice all start over, so a shared state cannot move on without the streams that are left out.
     movable = () if request.slice else stored
-    chosen = plan_with_shared_state(source, catalog, request, movable, profiles.known_tables)
-    chosen, refused = _without_refused(context, catalog, chosen, movable)
-    check_format(context.connection, chosen, context.engine.abilities)
+    offered = plan_with_shared_state(source, catalog, request, movable, profiles.known_tables)
+    chosen, refused = _without_refused(context, catalog, offered, movable)
     schemas = source.stream_schemas() if context.protocol.sends_schemas else {}
     chosen = profiles.with_column_names(with_stored_schemas(chosen, schemas))
-    columns = {planned.id: landed_columns(planned) for planned in chosen}
+    landings, faults = _landings(context, chosen)
+    chosen, unfit = _without_faulty(context, chosen, faults, movable)
+    refused, columns = (*refused, *unfit), {each.id: landings[each.id].columns for each in chosen}
     has_hashed_columns = any(map(hashes_columns, columns.values()))
     hash_key = source.hash_key() if has_hashed_columns else ""
     chosen = tuple(with_hash_key(each, hash_key) if hashes_columns(columns[each.id]) else each for each in chosen)
-    rules = {each.id: evolution_rules(context, each, columns[each.id]) for each in chosen}
     prints = fingerprints(source.connection, chosen, columns, source.config.digest)
     states = () if request.starts_over else states_to_resume(chosen, stored)
     open_generations = context.store.open_generations(context.connection)
@@ -106,7 +111,10 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     return SyncPlan(
         streams=streams,
         columns=columns,
-        specs={each.id: table_spec(each, columns[each.id], rules[each.id], continued.get(each.id)) for each in streams},
+        specs={
+            each.id: table_spec(each, columns[each.id], landings[each.id].rules, continued.get(each.id))
+            for each in streams
+        },
         read_request=ReadRequest(
             source.config.current,
             streams,
@@ -143,30 +151,59 @@ class ShapedStream(NamedTuple):
 
 
 def shaped_streams(context: SyncContext) -> Mapping[StreamId, ShapedStream]:
-    """Returns all streams of the connection, whatever the run syncs of them. It may be called before `plan_sync`."""
+    """Returns the streams of the connection that can be planned, whatever the run syncs of them. It may be called
+    before `plan_sync`."""
     source = context.source
     source.use_stored_config(context.store)
     source.check_config()
     catalog = _catalog(context)
-    chosen = planned_streams(source.connection, catalog, SyncRequest(), context.profiles.known_tables)
+    chosen = plan_streams(source.connection, catalog, SyncRequest(), context.profiles.known_tables).sound
     schemas = source.stream_schemas() if context.protocol.sends_schemas else {}
     chosen = context.profiles.with_column_names(with_stored_schemas(chosen, schemas))
-    hashing = {planned.id for planned in chosen if hashes_columns(landed_columns(planned))}
+    landings, _ = _landings(context, chosen)
+    hashing = {stream for stream, landing in landings.items() if hashes_columns(landing.columns)}
     hash_key = source.hash_key() if hashing else ""
-    return {each.id: ShapedStream(each, hash_key if each.id in hashing else "") for each in chosen}
+    return {
+        each.id: ShapedStream(each, hash_key if each.id in hashing else "") for each in chosen if each.id in landings
+    }
+
+
+class _Landing(NamedTuple):
+    """The columns of a stream, and the rules by which its table may change."""
+
+    columns: Columns
+    rules: EvolutionRules
+
+
+def _landings(
+    context: SyncContext, chosen: Iterable[PlannedStream]
+) -> tuple[dict[StreamId, _Landing], dict[StreamId, ConfigError]]:
+    """Returns how each stream lands, and the errors of those whose key, options or transforms do not fit what their
+    source declares today."""
+    landings: dict[StreamId, _Landing] = {}
+    faults: dict[StreamId, ConfigError] = {}
+    for planned in chosen:
+        try:
+            columns = landed_columns(planned)
+            landings[planned.id] = _Landing(columns, evolution_rules(context, planned, columns))
+        except ConfigError as error:
+            faults[planned.id] = error
+    return landings, faults
 
 
 def _without_refused(
-    context: SyncContext, catalog: Catalog, chosen: tuple[PlannedStream, ...], stored: Sequence[State]
+    context: SyncContext, catalog: Catalog, chosen: ChosenStreams, stored: Sequence[State]
 ) -> tuple[tuple[PlannedStream, ...], Sequence[RefusedStream]]:
-    """Sets the streams aside that clash with another one, that cannot go on from their states, or that the destination
-    of a relay does not take, as `_without_faulty` does."""
-    errors = clashing_streams(context.source.connection, catalog, chosen)
+    """Sets the streams aside that cannot be planned, that clash with another one, that cannot go on from their states,
+    or that the tables or the destination do not take, as `_without_faulty` does."""
+    planned = chosen.planned
+    errors = clashing_streams(context.source.connection, catalog, planned)
     if not context.request.starts_over:
-        errors |= streams_without_place(context.connection, chosen, stored, context.profiles.cursors)
+        errors |= streams_without_place(context.connection, planned, stored, context.profiles.cursors)
     if context.destination is not None:
-        errors |= streams_refused_by_destination(context.destination, chosen)
-    return _without_faulty(context, chosen, errors, stored)
+        errors |= streams_refused_by_destination(context.destination, planned)
+    errors |= streams_unfit_for_format(context.connection, planned, context.engine.abilities)
+    return _without_faulty(context, planned, {**errors, **chosen.faults}, stored)
 
 
 def _without_faulty(
@@ -175,13 +212,13 @@ def _without_faulty(
     faults: Mapping[StreamId, ConfigError | TableError],
     stored: Sequence[State],
 ) -> tuple[tuple[PlannedStream, ...], Sequence[RefusedStream]]:
-    """Sets the streams aside that have a fault, and those that share a state with one. Raises the first one's error if
-    no stream is left."""
+    """Sets the streams aside that have a fault, and those that share a state with one. Raises the first fault if no
+    stream is left."""
     shared = [state for state in stored if state.scope is not StateScope.STREAM]
     errors = {**faults, **streams_held_back(context.protocol, shared, chosen, faults)}
     refused = [RefusedStream(planned, errors[planned.id]) for planned in chosen if planned.id in errors]
     if len(refused) == len(chosen):
-        raise refused[0].error
+        raise next(each.error for each in refused if each.planned.id in faults)
     return tuple(planned for planned in chosen if planned.id not in errors), refused
 
 

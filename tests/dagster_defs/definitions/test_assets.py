@@ -1,6 +1,7 @@
 """The step of a connection: its assets, what each carries, what it refuses."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -336,3 +337,14 @@ def test_a_thousand_streams_make_one_step(tmp_path: Path) -> None:
     assert [assets.op.name for assets in definitions.assets or () if isinstance(assets, dg.AssetsDefinition)] == [
         "shop"
     ]
+
+
+def test_a_stream_whose_key_in_the_source_can_be_none_is_an_asset_without_columns(tmp_path: Path) -> None:
+    save(tmp_path, {**USERS, "source_defined_primary_key": [["uid"]]}, ORDERS)
+
+    assets = _assets(tmp_path, checks=StreamChecks(primary_key=True, freshness=timedelta(days=1)))
+
+    users, orders = sorted(assets.specs, key=lambda spec: spec.key.path, reverse=True)
+    assert ("dagster/column_schema" in users.metadata, "dagster/column_schema" in orders.metadata) == (False, True)
+    assert "Syncs refuse it: the schema has no field uid, which the source names as its key" in str(users.description)
+    assert "Syncs refuse it" not in str(orders.description)

@@ -192,3 +192,14 @@ def test_a_table_that_was_replaced_has_no_rejects_of_before(runs: OpenRuns) -> N
     assert not shop.run(Options(checks=StreamChecks(), breaks_at="users")).succeeded
     shop.place.offer(two(9, 3))
     assert shop.run(Options(checks=StreamChecks())).checks["users"]["rejects"] is True
+
+
+def test_a_stream_that_is_refused_fails_alone_and_is_not_tried_again(runs: OpenRuns) -> None:
+    shop = runs(write="append_dedup")
+    shop.place.offer({"streams": {"users": {"records": 3, "primary_key": [["uid"]]}, "orders": {"records": 4}}})
+    run = shop.run(RETRIES)
+    assert (run.succeeded, run.attempts, run.materialized) == (False, 1, ["orders"])
+    [words] = run.descriptions
+    assert "the schema has no field uid" in words
+    assert run.observation("users").asset_key == key_of("users")
+    assert shop.place.column("orders") == [0, 1, 2, 3]

@@ -8,7 +8,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, ReadMode, Stream, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.events import SchemaEvent
-from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable, SyncRequest, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable, SyncRequest, plan_streams, planned_streams
 from dagster_airbyte_proto.sync.plan.stream_schemas import with_schema
 
 BOTH = (ReadMode.FULL_REFRESH, ReadMode.INCREMENTAL)
@@ -186,4 +186,20 @@ def test_every_chosen_mode_is_what_the_plan_says() -> None:
     )
     assert [(each.write, each.primary_key, each.cursor) for each in planned] == [
         (WriteMode.APPEND, (("id",),), ("at",))
+    ]
+
+
+def test_a_stream_that_cannot_be_planned_stands_there_with_its_table_and_its_fault() -> None:
+    written = connection(streams={"events": {"write": "append_dedup"}, "countries": {"read": "incremental"}, "*": {}})
+    chosen = plan_streams(written, CATALOG, SyncRequest())
+    assert [each.id for each in chosen.planned] == [USERS.id, EVENTS.id, COUNTRIES.id]
+    assert [(str(stream), fault.stream) for stream, fault in chosen.faults.items()] == [
+        ("events", "events"),
+        ("countries", "countries"),
+    ]
+    assert [each.id for each in chosen.sound] == [USERS.id]
+    # One that may be read incrementally may share a state with others.
+    assert [(each.table, each.read) for each in chosen.planned[1:]] == [
+        (TableName("shop", "events"), ReadMode.INCREMENTAL),
+        (TableName("shop", "countries"), ReadMode.FULL_REFRESH),
     ]
