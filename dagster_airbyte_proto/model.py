@@ -83,8 +83,7 @@ IDEMPOTENT = frozenset((PushMode.UPDATE, PushMode.UPSERT, PushMode.MIRROR, PushM
 
 
 class ChangesBy(StrEnum):
-    """The ways to find out which rows are new: all rows against those delivered, the table's own snapshots, a column
-    that only grows; or to send all."""
+    """The ways to find new rows: all against those delivered, the table's snapshots, a growing column; or send all."""
 
     DIFF = "diff"
     SNAPSHOTS = "snapshots"
@@ -100,8 +99,7 @@ class MergeMode(StrEnum):
     """The ways to replace rows by newer ones of their key.
 
     ON_READ leaves deletes of the kind that the format chooses, which readers merge with the data files. POSITIONS
-    leaves the positions of the old rows, EQUALITY_DELETES their keys. COPY_ON_WRITE rewrites the data files without the
-    old rows.
+    leaves the positions of the old rows, EQUALITY_DELETES their keys. COPY_ON_WRITE rewrites data files without them.
     """
 
     ON_READ = "merge_on_read"
@@ -183,10 +181,12 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """The streams that a connector offers, each id once. `duplicates` are further entries with the id of a stream."""
+    """The streams that a connector offers, each id once. `duplicates` are further entries with the id of a stream. The
+    schemas of `unreadable` streams are no objects: here they have none."""
 
     streams: tuple[Stream, ...]
     duplicates: tuple[Stream, ...] = ()
+    unreadable: tuple[StreamId, ...] = ()
 
 
 class TableName(NamedTuple):

@@ -8,32 +8,48 @@ from dagster_airbyte_proto.model import Catalog, Stream, StreamId
 from dagster_airbyte_proto.protocols.raw_json import MemberError, array, items, value
 
 
+class UnreadableSchema(Exception):
+    """The schema of a stream is no object."""
+
+
 def parse_streams(
     stream_list: bytes, parse_stream: Callable[[Mapping[str, Any], bytes], Stream | None], *, name_member: str
 ) -> Catalog:
     """Parses the JSON list of streams of a catalog. Raises ProtocolViolation.
 
-    `parse_stream` returns None for a stream that has no name. `name_member` is the JSON member that holds the name;
-    error messages quote it.
+    `parse_stream` returns None for a stream that has no name, and raises UnreadableSchema for one whose schema cannot
+    be used: it stays in the catalog, to be refused alone. `name_member` is the JSON member that holds the name; error
+    messages quote it.
     """
     entries = items(stream_list)
     if entries is None:
-        raise catalog_violation("it has no list of streams")
+        raise _violation("it has no list of streams")
     streams: dict[StreamId, Stream] = {}
     duplicates: list[Stream] = []
+    unreadable: dict[StreamId, None] = {}
     for number, raw in enumerate(entries, start=1):
         try:
             entry = value(raw)
         except MemberError as error:
-            raise catalog_violation(f"stream number {number} cannot be read") from error
-        stream = parse_stream(entry, raw) if isinstance(entry, dict) else None
+            raise _violation(f"stream number {number} cannot be read") from error
+        entry = entry if isinstance(entry, dict) else {}
+        try:
+            stream, is_readable = parse_stream(entry, raw), True
+        except UnreadableSchema:
+            stream, is_readable = parse_stream(_without_schema(entry), raw), False
         if stream is None:
-            raise catalog_violation(f"stream number {number} has no {name_member}")
+            raise _violation(f"stream number {number} has no {name_member}")
+        if not is_readable:
+            unreadable[stream.id] = None
         if stream.id in streams:
             duplicates.append(stream)
         else:
             streams[stream.id] = stream
-    return Catalog(tuple(streams.values()), tuple(duplicates))
+    return Catalog(tuple(streams.values()), tuple(duplicates), tuple(unreadable))
+
+
+def _without_schema(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in entry.items() if name not in ("json_schema", "schema")}
 
 
 def catalog_message(streams: Iterable[bytes]) -> bytes:
@@ -41,5 +57,5 @@ def catalog_message(streams: Iterable[bytes]) -> bytes:
     return b'{"streams":' + array(list(streams)) + b"}"
 
 
-def catalog_violation(found: str, *, stream: StreamId | None = None) -> ProtocolViolation:
-    return ProtocolViolation("reading the connector's catalog", found, stream=str(stream) if stream else None)
+def _violation(found: str) -> ProtocolViolation:
+    return ProtocolViolation("reading the connector's catalog", found)

@@ -199,12 +199,21 @@ def test_a_catalog_comes_back_from_what_is_kept_of_it() -> None:
         (b'{"streams":{}}', "it has no list of streams"),
         (b'{"streams":[{"schema":{}}]}', "stream number 1 has no tap_stream_id"),
         (b'{"streams":[7]}', "stream number 1 has no tap_stream_id"),
-        (b'{"streams":[{"tap_stream_id":"a","schema":[1]}]}', "its schema is not an object"),
     ],
 )
 def test_what_is_no_catalog_is_refused(message: bytes, found: str) -> None:
     with pytest.raises(ProtocolViolation, match=found):
         _source.catalog(message)
+
+
+def test_a_stream_whose_schema_is_no_object_is_there_without_one_and_goes_back_unselected() -> None:
+    entries = [{**_entry("a"), "schema": [1]}, _entry("b")]
+    catalog = _source.catalog(json.dumps({"streams": entries}).encode())
+    assert [(each.id.name, bool(each.json_schema)) for each in catalog.streams] == [("a", False), ("b", True)]
+    assert catalog.unreadable == (StreamId.of("a"),)
+    for marks_schemas in (False, True):
+        written = _written(_planned(catalog.streams[1]), offered=catalog.streams, marks_schemas=marks_schemas)
+        assert [_about(written[name])["selected"] for name in ("a", "b")] == [False, True]
 
 
 @pytest.mark.parametrize("odd", [None, 7, "x", [], {}, [7], [[]], {"a": 1}])

@@ -37,6 +37,7 @@ def discover_is_stable(evidence: SourceEvidence) -> Ruling:
 def catalog_is_valid(evidence: SourceEvidence) -> Ruling:
     catalog = evidence.discover.required
     faults = [Sample(f"stream {each.id}", "the catalog has it twice") for each in catalog.duplicates]
+    faults += [Sample(f"stream {stream}", "its schema is no object") for stream in catalog.unreadable]
     faults += [Sample(f"stream {stream.id}", fault) for stream in catalog.streams for fault in _faults(stream)]
     if faults:
         streams = len({each.where for each in faults})

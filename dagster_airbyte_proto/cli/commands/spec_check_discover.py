@@ -317,7 +317,7 @@ def show_log_line(level: str, text: str, *, is_verbose: bool = False) -> None:
 def _save(engine: "Engine", source: "Source", catalog: "Catalog") -> dict[str, Any]:
     """Saves the catalog, unless no assets could be made from it; returns the path, the changes and the faults."""
     from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes, in_former_order, saved_before
-    from dagster_airbyte_proto.sync.plan.stream_check import asset_faults, refused_keys
+    from dagster_airbyte_proto.sync.plan.stream_check import asset_faults, lasting_refusals
 
     name = source.connection.name
     before = saved_before(engine.answer_cache, source.protocol, name)
@@ -327,7 +327,7 @@ def _save(engine: "Engine", source: "Source", catalog: "Catalog") -> dict[str, A
     if not faults:
         message = source.protocol.catalog_message(in_former_order(catalog, before.catalog))
         path = str(engine.answer_cache.save_catalog(name, message))
-        for fault in refused_keys(source.connection, catalog):
+        for fault in lasting_refusals(source.connection, catalog):
             show_log_line("WARN", f"syncs refuse stream {fault.stream}: {fault.found}. {fault.remedy}")
     changes = catalog_changes(before.catalog, catalog)
     return {"saved": path, "changes": changes, "stream_errors": [error_value(fault) for fault in faults]}

@@ -41,7 +41,8 @@ def plan_asset_streams(
     )
     with _naming_the_connection(connection):
         planned = _planned(connection, found)
-        columns = [None if found is None else columns_of_asset(each) for each in planned]
+        unknown = {each.id for each in planned} if found is None else {*found.unreadable}
+        columns = [None if each.id in unknown else columns_of_asset(each) for each in planned]
     return [
         StreamTranslatorData(connection, *each, spark_catalog, tables.is_partitioned, tables.format)
         for each in zip(planned, columns, key_paths([each.id for each in planned]), strict=True)

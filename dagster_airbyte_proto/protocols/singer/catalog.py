@@ -18,7 +18,7 @@ import msgspec
 
 from dagster_airbyte_proto.json_references import names_in
 from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, Stream, StreamId
-from dagster_airbyte_proto.protocols.catalog_json import catalog_message, catalog_violation, parse_streams
+from dagster_airbyte_proto.protocols.catalog_json import UnreadableSchema, catalog_message, parse_streams
 from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.raw_json import members, value, with_member
 
@@ -74,7 +74,7 @@ def _parse_stream(entry: Mapping[str, Any], raw: bytes) -> Stream | None:
     root = metadata.get((), {})
     schema = entry.get("schema") or {}
     if not isinstance(schema, dict):
-        raise catalog_violation("its schema is not an object", stream=stream)
+        raise UnreadableSchema
     method, forced = _replication_method(entry, root), root.get("forced-replication-method")
     valid = names_in(root.get("valid-replication-keys"))
     key = _first_text(entry.get("replication_key"), root.get("replication-key"), *(valid if len(valid) == 1 else ()))
@@ -112,7 +112,9 @@ def _catalog_entry(
             root["replication-key"] = planned.cursor[0]
             raw = with_member(raw, "replication_key", msgspec.json.encode(planned.cursor[0]))
     written: list[Any] = [{"breadcrumb": [], "metadata": root}]
-    for name in (entry.get("schema") or {}).get("properties") or {}:
+    schema = entry.get("schema")
+    schema = schema if isinstance(schema, dict) else {}
+    for name in schema.get("properties") or {}:
         metadata.setdefault(("properties", name), {})
     needed: frozenset[str] = frozenset() if planned is None else _needed_fields(planned)
     for breadcrumb, about in metadata.items():
@@ -121,9 +123,7 @@ def _catalog_entry(
             about = {**about, "selected": _is_selected(breadcrumb[1], about, chosen, by_name=by_name)}
         written.append({"breadcrumb": list(breadcrumb), "metadata": about})
     if marks_schemas:
-        raw = with_member(
-            raw, "schema", msgspec.json.encode(_schema_with_selection(entry.get("schema") or {}, written))
-        )
+        raw = with_member(raw, "schema", msgspec.json.encode(_schema_with_selection(schema, written)))
     return with_member(raw, "metadata", msgspec.json.encode(written))
 
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.json_references import properties_in
 from dagster_airbyte_proto.model import Catalog, Stream, StreamId
@@ -70,7 +72,7 @@ def in_former_order(found: Catalog, *former: Catalog) -> Catalog:
         is_key = not any(UNSAFE_IN_KEYS.search(part) for part in stream.id if part)
         return places.get(stream.id, len(places)), likes[_plain_key(stream.id)], not is_key, str(stream.id)
 
-    return Catalog(tuple(sorted(found.streams, key=order)), found.duplicates)
+    return msgspec.structs.replace(found, streams=tuple(sorted(found.streams, key=order)))
 
 
 def _plain_key(stream: StreamId) -> str:

@@ -48,17 +48,19 @@ def _asset_faults_of(
     faults = [*chosen.faults.values()]
     for each in chosen.sound:
         try:
-            columns_of_asset(each)
+            if each.id not in catalog.unreadable:
+                columns_of_asset(each)
         except ConfigError as error:
             faults.append(error)
     return faults
 
 
-def refused_keys(connection: Connection, catalog: Catalog) -> list[ConfigError]:
-    """Returns the errors of the streams that a sync refuses for the key that their source names. They stop no assets:
+def lasting_refusals(connection: Connection, catalog: Catalog) -> list[ConfigError]:
+    """Returns the errors of the streams that syncs refuse as long as their source offers them so. They stop no assets:
     call it for a catalog without `asset_faults`."""
     planned = plan_streams(connection, catalog, SyncRequest()).sound
-    return [fault for each in planned if (fault := key_fault_in_table(each)) is not None]
+    faults = (key_fault_in_table(each) for each in planned)
+    return [*clashing_streams(connection, catalog, planned).values(), *(each for each in faults if each is not None)]
 
 
 class StreamCheck:

@@ -1,9 +1,11 @@
-"""Streams that cannot be told apart: each fails alone, before the connector reads, and the others are synced.
+"""Streams that cannot be told apart, or be known: each fails alone, before the connector reads, and the others are
+synced.
 
 - A catalog has two entries of one namespace and name. Their records look the same.
 - A name in the connection file may mean several streams.
 - Two streams have the same text, which is their key in the report: `a.b` without a namespace, and `b` in `a`.
 - A stream has NUL in its name. A state store in PostgreSQL has no such text, and one in SQLite may move there.
+- The schema of a stream cannot be read. Without it the stream would land as JSON text, beside the columns that it had.
 
 A stream that shares a state with one of them fails too: the state would move on without that one's rows.
 """
@@ -24,7 +26,7 @@ _DOING = "telling streams apart"
 def clashing_streams(
     connection: Connection, catalog: Catalog, planned: Sequence[PlannedStream]
 ) -> dict[StreamId, ConfigError]:
-    """Returns the planned streams that clash with another one, each with its error."""
+    """Returns the planned streams that clash with another one, or cannot be read, each with its error."""
     found = {each.id: each for each in planned}
     errors: dict[StreamId, ConfigError] = {}
     for stream, error in (
@@ -32,6 +34,7 @@ def clashing_streams(
         *_ambiguously_named(connection, catalog),
         *_with_equal_text(tuple(found)),
         *_with_nul(found),
+        *_unreadable(catalog),
     ):
         if stream in found:
             errors.setdefault(stream, error)
@@ -94,6 +97,13 @@ def _with_equal_text(streams: Iterable[StreamId]) -> Iterator[tuple[StreamId, Co
 def _with_nul(streams: Iterable[StreamId]) -> Iterator[tuple[StreamId, ConfigError]]:
     named = [stream for stream in streams if "\0" in str(stream)]
     return _errors(named, "its name has a NUL character", "Leave it out, or rename it in the source.")
+
+
+def _unreadable(catalog: Catalog) -> Iterator[tuple[StreamId, ConfigError]]:
+    for stream in catalog.unreadable:
+        remedy = "Report it to the connector's author, and leave the stream out until then."
+        found = "its schema in the catalog is no object"
+        yield stream, ConfigError("reading the connector's catalog", found, remedy=remedy, stream=str(stream))
 
 
 def _errors(streams: Iterable[StreamId], found: str, remedy: str) -> Iterator[tuple[StreamId, ConfigError]]:

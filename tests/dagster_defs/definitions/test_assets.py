@@ -348,3 +348,12 @@ def test_a_stream_whose_key_in_the_source_can_be_none_is_an_asset_without_column
     assert ("dagster/column_schema" in users.metadata, "dagster/column_schema" in orders.metadata) == (False, True)
     assert "Syncs refuse it: the schema has no field uid, which the source names as its key" in str(users.description)
     assert "Syncs refuse it" not in str(orders.description)
+
+
+def test_a_stream_whose_schema_cannot_be_read_is_an_asset_without_columns(tmp_path: Path) -> None:
+    save(tmp_path, {**USERS, "json_schema": "string"}, ORDERS)
+
+    assets = _assets(tmp_path, connection(streams={"users": {"select": ["id"], "write": "append"}, "*": {}}))
+
+    users, orders = sorted(assets.specs, key=lambda spec: spec.key.path, reverse=True)
+    assert ("dagster/column_schema" in users.metadata, "dagster/column_schema" in orders.metadata) == (False, True)

@@ -26,6 +26,10 @@ def _statuses(report: SyncReport) -> dict[str, SyncStatus]:
     return {name: stream.status for name, stream in report.streams.items()}
 
 
+def _discovers(catalog: dict[str, Any]) -> dict[str, Any]:
+    return {"discover": {"lines": [json.dumps(catalog)]}}
+
+
 def _catalog(*streams: dict[str, Any]) -> Catalog:
     return AirbyteSource().catalog(json.dumps({"streams": streams}).encode())
 
@@ -114,3 +118,19 @@ def test_duplicates_stay_in_a_catalog_that_is_saved() -> None:
     catalog = _catalog({"name": "a"}, {"name": "b"}, {"name": "a", "namespace": ""})
     assert AirbyteSource().catalog(AirbyteSource().catalog_message(catalog)) == catalog
     assert [stream.id.name for stream in catalog.duplicates] == ["a"]
+
+
+def test_a_stream_whose_schema_is_no_object_fails_alone(shop: OpenShop) -> None:
+    place = shop()
+    place.sync_of(_scenario(_OTHERS))
+    users, orders = (catalog_stream(name, each) for name, each in _OTHERS.items())
+    catalog = {"type": "CATALOG", "catalog": {"streams": [{**users, "json_schema": True}, orders]}}
+    place.offer(_scenario({"users": {"records": 5}, "orders": {"records": 6}}, answers=_discovers(catalog)))
+    report = place.sync()
+    assert _statuses(report) == {"users": SyncStatus.FAILED, "orders": SyncStatus.COMPLETE}
+    assert "its schema in the catalog is no object" in str(report.streams["users"].error)
+    assert place.positions() == {"users": 3, "orders": 6}
+    with pytest.raises(ConfigError, match="leave the stream out"):
+        place.sync(SyncRequest(only=["users"]))
+    assert place.sync_of(_scenario({"users": {"records": 5}, "orders": {"records": 6}})).status is SyncStatus.COMPLETE
+    assert place.column("users") == list(range(5))
