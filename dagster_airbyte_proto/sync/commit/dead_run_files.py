@@ -9,12 +9,15 @@ So before a file goes, the logs of the tables are read that the run has staged f
 the connection that the store does not know, or cannot be read, the folders of the run stay as they are. The first row
 that comes for such a table is refused (`table_witness.py`), and the error names the ways out: with the newer store the
 files are those of known loads, and after a refresh the next recovery removes them.
+
+A folder that cannot be looked into, or not be changed, stays too, with the others of its run: the next recovery looks
+again.
 """
 
 from collections.abc import Callable, Collection, Sequence
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
-from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, StagingError, TableError
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.points import reach
@@ -44,11 +47,15 @@ class DeadRunFiles:
         for run_id in dict.fromkeys(run_id for run_id, _ in noted if run_id not in waiting):
             kept = self._store.referenced_files(self._lease.connection, run_id)
             folders = [folder for noting_run, folder in noted if noting_run == run_id]
-            if self._has_orphans(folders, kept) and self._may_have_unknown_loads(folders):
+            try:
+                if self._has_orphans(folders, kept) and self._may_have_unknown_loads(folders):
+                    continue
+                for folder in folders:
+                    remove_orphan_files(folder, kept, storage_of(folder, self._tables))
+                    reach("recover.swept")
+            except StagingError:
+                # The place of one table. Streams of others need not wait for it, and no table refers to the files.
                 continue
-            for folder in folders:
-                remove_orphan_files(folder, kept, storage_of(folder, self._tables))
-                reach("recover.swept")
             # After the last folder only: this forgets all folders of the run at once.
             self._store.forget_folders(self._lease, run_id)
 

@@ -1,16 +1,22 @@
 """Prepares the tables of one sync, in threads, while the connector starts and is read."""
 
+import errno
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.errors import Cancelled, InternalError, ProtoError, TableError
+from dagster_airbyte_proto.errors import Cancelled, InternalError, ProtoError, StagingError, TableError
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, Witness, spec_digest
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.faults import stream_fault
-from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder, staging_id
+from dagster_airbyte_proto.staging.files.staging_folder import (
+    StagingFolder,
+    create_folder,
+    run_staging_folder,
+    staging_id,
+)
 from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.stream_run import StreamRun
@@ -20,13 +26,18 @@ _TABLES_AT_ONCE = 4
 _POLL_SECONDS = 0.2
 _CANCELLED_WAIT_SECONDS = 3.0
 _OF_ONE_TABLE = (TableError, Cancelled, InternalError)
+_OF_ONE_FOLDER = frozenset(
+    (errno.EACCES, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM)
+)
+"""Errors of a folder that say nothing of others. A disk that is full, broken or read-only has many tables."""
 
 
 class TargetTables:
     """The target tables of one sync, for the reading thread.
 
-    A table that refuses, or on which our own code fails, fails only its own stream. Rows of that stream go to the
-    discard folder, a local folder that is no table's, so that the reading goes on for the others.
+    A table that refuses, or on which our own code fails, fails only its own stream, and so does one in whose folder no
+    file can be staged. Rows of that stream go to the discard folder, a local folder that is no table's, so that the
+    reading goes on for the others.
 
     Tables of the streams in `remembered` are held against what the store remembers of them (`table_witness.py`).
 
@@ -106,15 +117,30 @@ class TargetTables:
         try:
             target = self._wait_for_target(stream)
             run.table.set_target(target, spec_digest(self._specs[stream], self._place))
+            self._make_folder(stream, target)
         except _OF_ONE_TABLE as error:
             run.fail_table(error)
             spec = self._specs[stream]
             target = TableTarget(spec.name, spec.schema, str(self._engine.settings.staging_folder), str(spec.name))
+            self._note_folder(target)
+        return target
+
+    def _note_folder(self, target: TableTarget) -> str:
         folder = run_staging_folder(target, staging_id(self._lease.run_id, self._lease.fence))
         self._store.note_folders(self._lease, [folder])
         self.folders.append(folder)
         reach("run.folders_noted")
-        return target
+        return folder
+
+    def _make_folder(self, stream: StreamId, target: TableTarget) -> None:
+        """Makes the staging folder of the table. Raises TableError where that says nothing of other tables."""
+        folder = self._note_folder(target)
+        try:
+            create_folder(StagingFolder.at(folder, target.storage))
+        except StagingError as error:
+            if getattr(error.__cause__, "errno", None) not in _OF_ONE_FOLDER:
+                raise
+            raise TableError(error.doing, error.found, remedy=error.remedy, stream=str(stream)) from error
 
     def wait_for_tables(self, runs: Iterable[StreamRun]) -> None:
         """Waits for the tables of these streams. Those of streams without rows must exist, or have failed, at the end

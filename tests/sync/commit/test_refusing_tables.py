@@ -155,3 +155,38 @@ def test_a_namespace_that_is_called_as_that_of_rejected_rows_is_one_as_any_other
         "users": (FAILED, 0),
         "_rejected.users": (COMPLETE, 1),
     }
+
+
+@pytest.mark.parametrize("scope", ["stream", "global"])
+def test_a_table_in_whose_folder_nothing_can_be_staged_fails_its_stream_alone(scope: str, shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(10, 5, state=scope))
+    data = place.tables.folder(TableName("shop", "users"), "data")
+    moved = data.rename(data.with_name("moved"))
+    data.symlink_to("/proc")  # Nobody makes a folder there.
+    report = place.sync_of(two(20, 15, state=scope))
+    users, orders = report.streams["users"], report.streams["orders"]
+    assert (users.status, orders.status) == (FAILED, COMPLETE if scope == "stream" else FAILED)
+    assert "make the staging folder" in str(users.error)
+    assert place.positions() == {"users": 10, "orders": 15 if scope == "stream" else 5}
+    data.unlink()
+    moved.rename(data)
+    assert place.sync().status is COMPLETE
+    expect(place, 20, 15)
+
+
+def test_what_a_dead_run_has_left_where_nobody_can_look_stops_no_sync(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(10, 5))
+    left = place.tables.folder(TableName("shop", "users"), "data") / "run-dead-1"
+    lease = place.store.acquire("shop", run_id="dead", holder="a process that died", seconds=60)
+    place.store.note_folders(lease, [str(left)])
+    place.store.release(lease)
+    left.write_text("no folder")
+    assert place.sync_of(two(20, 15)).status is COMPLETE
+    expect(place, 20, 15)
+    left.unlink()
+    left.mkdir()
+    (left / "rows.parquet").write_bytes(b"")
+    assert place.sync().status is COMPLETE
+    assert not left.exists()
