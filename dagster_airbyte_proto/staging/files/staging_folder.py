@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from pyarrow import fs
@@ -72,6 +73,16 @@ def create_folder(folder: StagingFolder) -> None:
         return
     with raising_staging_error("make the staging folder", folder.uri):
         folder.filesystem.create_dir(folder.path, recursive=True)
+
+
+def check_folder(folder: StagingFolder) -> None:
+    """Raises StagingError where a folder of this machine cannot be made. It leaves none: perhaps no row is written."""
+    if not isinstance(folder.filesystem, fs.LocalFileSystem):
+        return
+    with raising_staging_error("make the staging folder", folder.uri), suppress(FileExistsError):
+        path = Path(folder.path)
+        path.mkdir(parents=True)
+        path.rmdir()
 
 
 def sync_to_disk(folder: StagingFolder, path: str) -> None:

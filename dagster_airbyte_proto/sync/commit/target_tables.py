@@ -13,7 +13,7 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.faults import stream_fault
 from dagster_airbyte_proto.staging.files.staging_folder import (
     StagingFolder,
-    create_folder,
+    check_folder,
     run_staging_folder,
     staging_id,
 )
@@ -26,9 +26,7 @@ _TABLES_AT_ONCE = 4
 _POLL_SECONDS = 0.2
 _CANCELLED_WAIT_SECONDS = 3.0
 _OF_ONE_TABLE = (TableError, Cancelled, InternalError)
-_OF_ONE_FOLDER = frozenset(
-    (errno.EACCES, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM)
-)
+_OF_ONE_FOLDER = frozenset((errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM))
 """Errors of a folder that say nothing of others. A disk that is full, broken or read-only has many tables."""
 
 
@@ -117,7 +115,7 @@ class TargetTables:
         try:
             target = self._wait_for_target(stream)
             run.table.set_target(target, spec_digest(self._specs[stream], self._place))
-            self._make_folder(stream, target)
+            self._check_folder(stream, target)
         except _OF_ONE_TABLE as error:
             run.fail_table(error)
             spec = self._specs[stream]
@@ -132,11 +130,11 @@ class TargetTables:
         reach("run.folders_noted")
         return folder
 
-    def _make_folder(self, stream: StreamId, target: TableTarget) -> None:
-        """Makes the staging folder of the table. Raises TableError where that says nothing of other tables."""
+    def _check_folder(self, stream: StreamId, target: TableTarget) -> None:
+        """Notes the staging folder of the table. Raises TableError where it cannot be made, and others may."""
         folder = self._note_folder(target)
         try:
-            create_folder(StagingFolder.at(folder, target.storage))
+            check_folder(StagingFolder.at(folder, target.storage))
         except StagingError as error:
             if getattr(error.__cause__, "errno", None) not in _OF_ONE_FOLDER:
                 raise
