@@ -12,7 +12,7 @@ import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -23,9 +23,10 @@ from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
-from dagster_airbyte_proto.model import ComponentSpec, EnrichmentSpec, PlannedStream
+from dagster_airbyte_proto.model import ComponentSpec, EnrichmentSpec, PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, RejectedRecordEvent
+from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchDemux
 from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
 from dagster_airbyte_proto.staging.inputs import RunInput, StreamInput
@@ -34,7 +35,7 @@ from dagster_airbyte_proto.sync.connector.opened_connector import opened_source
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume
-from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import ChosenStreams, SyncRequest, plan_streams
 from dagster_airbyte_proto.sync.read.batch_policies import batch_policy
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.transforms.landed_columns import landed_columns
@@ -74,10 +75,38 @@ def dry_run(
         source.check_config()
         catalog = source.catalog()
         stored = [each.state for each in engine.store.states(connection.name, partition=request.partition)]
-        chosen = [_without_connectors(each) for each in planned_streams(connection, catalog, request)]
-        states = () if request.starts_over else states_to_resume(chosen, stored)
+        chosen = plan_streams(connection, catalog, request)
+        shaped, faults = _shaped(chosen)
+        states = () if request.starts_over else states_to_resume([each.planned for each in shaped.values()], stored)
         read = ReadRequest(source.config.current, (), states, 0, catalog.streams, dry_run_records=records)
-        return {str(each.id): _sampled(source, each, read, cancel) for each in chosen if not cancel.is_set()}
+        sampled: dict[str, SampledStream] = {}
+        for each in chosen.planned:
+            if each.id in faults:
+                sampled[str(each.id)] = _refused(source, each, faults[each.id])
+            elif not cancel.is_set():
+                sampled[str(each.id)] = _sampled(source, shaped[each.id], read, cancel)
+        return sampled
+
+
+class _ToSample(NamedTuple):
+    """A stream and the columns of its rows, before any transform by a connector."""
+
+    planned: PlannedStream
+    columns: Columns
+
+
+def _shaped(chosen: ChosenStreams) -> tuple[dict[StreamId, _ToSample], dict[StreamId, ConfigError]]:
+    """Returns the streams that can be read, and the errors of the others. Raises the first one if none can be."""
+    shaped: dict[StreamId, _ToSample] = {}
+    faults = dict(chosen.faults)
+    for planned in map(_without_connectors, chosen.sound):
+        try:
+            shaped[planned.id] = _ToSample(planned, landed_columns(planned))
+        except ConfigError as error:
+            faults[planned.id] = error
+    if not shaped:
+        raise next(iter(faults.values()))
+    return shaped, faults
 
 
 def _without_connectors(planned: PlannedStream) -> PlannedStream:
@@ -85,8 +114,8 @@ def _without_connectors(planned: PlannedStream) -> PlannedStream:
     return msgspec.structs.replace(planned, transforms=tuple(kept))
 
 
-def _sampled(source: Source, planned: PlannedStream, read: ReadRequest, cancel: threading.Event) -> SampledStream:
-    columns = landed_columns(planned)
+def _sampled(source: Source, shaped: _ToSample, read: ReadRequest, cancel: threading.Event) -> SampledStream:
+    planned, columns = shaped
     request = read._replace(streams=(planned,), fields=selected_fields({planned.id: columns}))
     with tempfile.TemporaryDirectory(prefix="dry-run-") as folder:
         policy = batch_policy(source.connection, planned, request.fields.get(planned.id))
@@ -106,6 +135,11 @@ def _sampled(source: Source, planned: PlannedStream, read: ReadRequest, cancel: 
         except ConnectorError as found:
             error, part = found, None
         return _report(source, planned, part, stage.emitted(planned.id), error)
+
+
+def _refused(source: Source, planned: PlannedStream, error: ConfigError) -> SampledStream:
+    text = source.mask.text(str(error))
+    return SampledStream(status=SyncStatus.FAILED, table=str(planned.table), error=text)
 
 
 def _hashes(planned: PlannedStream) -> bool:

@@ -71,3 +71,11 @@ def test_people_see_rows_and_rejected_records(place: Place) -> None:
 def test_other_connectors_have_none(place: Place) -> None:
     shown = place.run("sync", place.connect({"streams": {"users": {"records": 3}}}), "--plan")
     assert (shown.code, "airbyte connectors have no dry run" in shown.err) == (2, True)
+
+
+def test_a_stream_that_cannot_be_planned_fails_alone(place: Place) -> None:
+    file = _connect(place, "ipc first", streams={"users": {}, "orders": {"select": ["nope"], "write": "append"}})
+    report = place.json("sync", file, "--plan", code=1)
+    users, orders = report["streams"]["users"], report["streams"]["orders"]
+    assert ([row["id"] for row in users["samples"]], orders["status"], orders["samples"]) == ([1, 2, 3], "failed", [])
+    assert "no field nope" in orders["error"]
