@@ -33,7 +33,7 @@ from dagster_airbyte_proto.loads.plan_query import (
     lacking_column,
 )
 from dagster_airbyte_proto.loads.push import TableSnapshot
-from dagster_airbyte_proto.tables.changes.cursor_values import cursor_values, greatest_cursor
+from dagster_airbyte_proto.tables.changes.cursor_values import cursor_values, greatest_cursor, reached_cursor
 from dagster_airbyte_proto.tables.changes.row_events import IS_GONE, STEP, EventsWanted, NoCommonHistory, RowEvents
 from dagster_airbyte_proto.tables.changes.snapshots import (
     changes_since,
@@ -238,7 +238,7 @@ def _mapped(session: SparkSession, query: PlanQuery, *, with_cursor: bool = Fals
             return _mapped_frame(origin, query)
         cursor = cursor_values(origin, query.cursor)
         if query.after is not None:
-            origin = origin.filter(cursor > f.lit(query.after).cast(origin.select(cursor).schema[0].dataType))
+            origin = origin.filter(cursor > reached_cursor(query.after, origin.select(cursor).schema[0].dataType))
         if not with_cursor:
             return _mapped_frame(origin, query)
         return _mapped_frame(origin.withColumn(_CURSOR, cursor), query, carried=(_CURSOR,))

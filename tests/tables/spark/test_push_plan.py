@@ -312,6 +312,17 @@ def test_nan_is_no_value_of_a_cursor(plans: _Plans) -> None:
     assert plans.write(_query(sql, cursor="at", keys=(), after="2.5")).keys() == {3}
 
 
+def test_a_cursor_of_bytes_that_are_no_text_skips_no_row(plans: _Plans) -> None:
+    first = "SELECT 1 AS id, X'0780' AS at"
+    assert len(plans.write(_query(first, cursor="at", keys=()))) == 1
+    assert plans.counted is not None
+    assert plans.counted.cursor == "0x0780"
+    sql = f"{first} UNION ALL SELECT 2, X'0781' UNION ALL SELECT 3, X'07FE'"
+    assert plans.write(_query(sql, cursor="at", keys=(), after="0x0780")).keys() == {2, 3}
+    assert plans.counted.cursor == "0x07FE"
+    assert plans.write(_query(sql, cursor="at", keys=(), after="0x07FE")) == {}
+
+
 def test_a_cursor_that_is_a_time_is_the_same_in_each_zone(plans: _Plans, spark: SparkSession) -> None:
     """Both rows are of the hour that comes twice in Berlin: the first before the clock is set back, the other after."""
     sql = """SELECT * FROM VALUES
