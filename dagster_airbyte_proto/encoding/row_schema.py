@@ -16,6 +16,9 @@ from dagster_airbyte_proto.errors import ConfigError
 
 _ROW = msgspec.json.Decoder()
 _MAX_REASON = 300
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+UNREADABLE_ROW: Final = "the row: not every reader takes it (too deep, a number beyond all doubles, half of a letter)"
+"""The reason of a row that cannot be held against a schema. Half of a letter is half of a surrogate pair."""
 _SHARED: Final[tuple[str, ...]] = ("$schema", "$defs", "definitions")
 """The parts of a schema that others of its parts may refer to."""
 
@@ -54,10 +57,13 @@ class RowSchema:
         found = {}
         decode, column = _ROW.decode, self._removed_column  # Looked up once: this runs for each row.
         for place, text in enumerate(objects.to_pylist()):
-            row = decode(text)
-            schema = self._schema if column is None else self._schema_for(row)
-            if schema is not None and not schema.is_valid(row):
-                found[place] = _reason(schema, row)
+            try:
+                row = decode(text)
+                schema = self._schema if column is None else self._schema_for(row)
+                if schema is not None and not schema.is_valid(row):
+                    found[place] = _reason(schema, row)
+            except _UNREADABLE:
+                found[place] = UNREADABLE_ROW
         return found
 
     def _schema_for(self, row: Any) -> Any:

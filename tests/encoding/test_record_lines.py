@@ -11,7 +11,7 @@ import pytest
 from dagster_airbyte_proto.encoding.json_text import json_texts
 from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
-from dagster_airbyte_proto.encoding.sendable import python_rows, readable_row, unsendable_rows
+from dagster_airbyte_proto.encoding.sendable import half_letters, python_rows, readable_row, unsendable_rows
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.destination import JsonDialect
 from tests.encoding.hazards import HAZARDS
@@ -136,3 +136,22 @@ def test_values_that_python_cannot_hold_are_words_among_rows_for_people() -> Non
     first, second = python_rows(pa.RecordBatch.from_pydict({"id": pa.array([1, 2]), "born": days}))
     assert first == {"id": 1, "born": date(1970, 1, 1)}
     assert (second["id"], type(second["born"])) == (2, str)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_half"),
+    [
+        (r'{"a":"\ud83d\ude00 \u00e9 \\ud83d \\\\ \" \/ é"}', False),
+        (r'["\\\ud83d\uDE00"]', False),
+        (r'{"a":"\ud83d"}', True),
+        (r'{"\uDE00":1}', True),
+        (r'["\ud83d\ud83d\ude00"]', True),
+        (r'["\ud83d \ude00"]', True),
+        (r'["\ude00\ud83d"]', True),
+        (r'["\\\ud83d"]', True),
+        ("null", False),
+    ],
+)
+def test_half_of_a_letter_is_found_in_texts_of_json(text: str, is_half: bool) -> None:
+    assert half_letters(pa.array([None, text, '{"a":1}'])) == ([1] if is_half else [])
+    assert half_letters(pa.array(["", text], pa.large_string())[1:]) == ([0] if is_half else [])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dagster_airbyte_proto.encoding.json_types import checkable
 from dagster_airbyte_proto.encoding.record_lines import record_objects
-from dagster_airbyte_proto.encoding.row_schema import RemovedRows, RowSchema
+from dagster_airbyte_proto.encoding.row_schema import UNREADABLE_ROW, RemovedRows, RowSchema
 from dagster_airbyte_proto.errors import ConfigError
 
 pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
@@ -64,6 +64,13 @@ def test_of_a_removed_row_only_its_key_is_checked() -> None:
 def test_a_removed_row_of_a_schema_without_fields_is_taken() -> None:
     schema = RowSchema({"required": ["id"], "minProperties": 9}, "contacts", _REMOVED)
     assert _faults(schema, {"id": 1, "_removed_at": "now"}, {"id": 1}).keys() == {1}
+
+
+def test_a_row_that_not_every_reader_takes_is_refused_and_no_other() -> None:
+    deep = "[" * 10_000 + "]" * 10_000
+    rows = ['{"id":1}', '{"id":2,"a":"\\ud83d"}', f'{{"id":3,"a":{deep}}}', '{"id":4,"a":1e999}', '{"id":"5"}']
+    faults = RowSchema({"properties": {"id": {"type": "integer"}}}, "contacts").faults(pa.array(rows))
+    assert faults == {**dict.fromkeys((1, 2, 3), UNREADABLE_ROW), 4: 'id: its value is not of type "integer"'}
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """The rules by which the rows of a plan become lines for a destination."""
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.connection.push import RowLimit
+from dagster_airbyte_proto.encoding.json_text import json_texts
 from dagster_airbyte_proto.encoding.record_lines import (
     RecordFrame,
     framed_lines,
@@ -15,10 +17,12 @@ from dagster_airbyte_proto.encoding.record_lines import (
     without_nulls,
 )
 from dagster_airbyte_proto.encoding.row_schema import RowSchema
+from dagster_airbyte_proto.encoding.sendable import half_letters
 from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS
 from dagster_airbyte_proto.schema.columns import RecordForm
 
 LOST_RECORD: Final = "the record is no JSON (NaN, an infinity), or its text is no UTF-8"
+HALF_LETTER: Final = 'a text in the record has half of a surrogate pair ("\\ud83d"), which stands for no letter'
 
 
 class RowRules(NamedTuple):
@@ -35,12 +39,18 @@ class RowRules(NamedTuple):
     reason_to_keep: str = ""
 
     def lost_records(self, rows: pa.RecordBatch) -> dict[int, str]:
-        """Returns the places of the whole records that could not be staged, with the reason. A row without its record
-        has no line: it would count as acknowledged, and nothing of it was sent."""
-        if self.form is None or not self.form.record_column:
+        """Returns the places of the records that would be lost, with the reasons: they would count as acknowledged.
+
+        A whole record that could not be staged has no line. Of one with half of a letter a destination drops the line.
+        """
+        if self.form is None:
             return {}
-        lost = rows.column(0).is_null()
-        return dict.fromkeys(pc.indices_nonzero(lost).to_pylist(), LOST_RECORD)
+        if not self.form.record_column:
+            texts = (json_texts(rows.column(name)) for name in sorted(self.form.json_columns))
+            return dict.fromkeys(chain.from_iterable(map(half_letters, texts)), HALF_LETTER)
+        records = rows.column(0)
+        lost = dict.fromkeys(pc.indices_nonzero(records.is_null()).to_pylist(), LOST_RECORD)
+        return {**dict.fromkeys(half_letters(records), HALF_LETTER), **lost}
 
     def columns_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows with the columns that are sent."""

@@ -14,7 +14,7 @@ from dagster_airbyte_proto.loads.push import RejectedRow
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
-from dagster_airbyte_proto.sync.push.row_rules import LOST_RECORD
+from dagster_airbyte_proto.sync.push.row_rules import HALF_LETTER, LOST_RECORD
 from dagster_airbyte_proto.sync.relay import rejected_content
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
@@ -91,6 +91,23 @@ def test_a_record_that_is_no_json_is_rejected_and_the_others_arrive(quick_folder
     assert (kept.row, kept.record, kept.sendable) == (RejectedRow(3, LOST_RECORD), "", False)
     again = shop.sync(SyncRequest(retries_rejected=True))
     assert any("not sent again: JSON has no form for a value of theirs" in each for each in again.warnings)
+
+
+@pytest.mark.everyday("select0-airbyte", "select1-singer")
+@pytest.mark.parametrize("target", ["airbyte", "singer"])
+@pytest.mark.parametrize("select", [{}, {"select": ["id", "more"]}])
+def test_a_record_with_half_of_a_letter_is_rejected_and_kept(quick_folder: Path, select: Row, target: str) -> None:
+    """Destinations on Airbyte's CDK drop such a line, and acknowledge what follows."""
+    shop = RelayedShop(quick_folder, target=target, write="append_dedup", max_bytes=1 << 20)
+    shop.modes = {"users": {"write": "append_dedup", **select}}
+    offer = _offer(*["short"] * 4)
+    rows = offer["streams"]["users"]["rows"]
+    rows[1]["more"], rows[2]["more"] = ["cut \ud83d"], ["\\ud83d", "\U0001f600"]
+    users = shop.sync_of(offer).streams["users"]
+    assert (users.status, users.committed, users.rejections) == (SyncStatus.COMPLETE, 3, {HALF_LETTER: 1})
+    assert [row["more"] for row in shop.received("users")] == [rows[0]["more"], rows[2]["more"], rows[3]["more"]]
+    [kept] = shop.store.kept_rejections("shop")
+    assert (kept.row.row, "cut \\ud83d" in (kept.record or "")) == (1, True)
 
 
 def test_each_load_adds_its_own_and_a_refresh_takes_the_place_of_all(quick_folder: Path) -> None:
