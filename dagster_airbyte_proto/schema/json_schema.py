@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.json_references import branches_in, names_in
 from dagster_airbyte_proto.model import DEDUPLICATING, FieldPath, PlannedStream, PushMode, RelayTarget, WriteMode
 from dagster_airbyte_proto.schema.columns import (
     DELETION_FIELDS,
@@ -299,7 +300,16 @@ def stream_columns(planned: PlannedStream) -> Columns:
         return table_columns(planned)
     if planned.shaping is None and not planned.relay.by_columns:
         return _whole_records(planned, planned.relay)
-    return with_record_form(table_columns(planned), planned, planned.relay)
+    columns = table_columns(planned)
+    if _has_whole_records(columns) and not planned.relay.by_columns:
+        form = RecordForm(planned.relay, planned.stream.json_schema, record_column=WHOLE_RECORD)
+        return msgspec.structs.replace(columns, record_form=form)
+    return with_record_form(columns, planned, planned.relay)
+
+
+def _has_whole_records(columns: Columns) -> bool:
+    """True if the source declares no field, and what is left of its records is in the column that holds them."""
+    return columns.is_schemaless and any(each.name == WHOLE_RECORD and each.type == JSON for each in columns.all)
 
 
 def _whole_records(planned: PlannedStream, target: RelayTarget) -> Columns:
@@ -318,9 +328,14 @@ def with_record_form(columns: Columns, planned: PlannedStream, target: RelayTarg
     root = planned.stream.json_schema
     declared = declared_properties(root, root)
     sent = [column for column in columns.all if not column.is_nested]
-    properties = {column.name: _field_schema(column, declared.get(column.path[0], {}), root) for column in sent}
     names = {column.path[0]: column.name for column in sent}
     keys, cursor = tuple(names.get(key, key) for key in target.keys), names.get(target.cursor or "")
+    hashed = _hashed_fields(columns)
+    properties = {}
+    for column in sent:
+        field = column.path[0]
+        schema = _field_schema(column, declared.get(field, {}), root, is_hashed=field in hashed)
+        properties[column.name] = schema if column.name in keys else _or_null(schema)
     form = RecordForm(
         msgspec.structs.replace(target, keys=keys, cursor=cursor),
         {**{name: part for name, part in root.items() if name != "required"}, "properties": properties},
@@ -331,8 +346,41 @@ def with_record_form(columns: Columns, planned: PlannedStream, target: RelayTarg
     return msgspec.structs.replace(columns, record_form=form)
 
 
-def _field_schema(column: Column, declared: Any, root: Schema) -> Any:
-    """The schema of a field. A hashed one is text, whatever it was."""
+def _hashed_fields(columns: Columns) -> frozenset[str]:
+    """The fields of the source of whose values hashes are sent."""
+    plan = columns.as_parsed.shaping_plan
+    if plan is None:
+        return frozenset()
+    return frozenset(column.path[0] for column in plan.parsed_columns if column.name in plan.hashed)
+
+
+def _field_schema(column: Column, declared: Any, root: Schema, *, is_hashed: bool) -> Any:
+    """The schema of a field. A hashed one is text of no format or length, whatever it was; so are the elements of a
+    hashed list."""
     was = value_type(declared, root)
-    is_hashed = column.type.kind is ValueKind.STRING and was.kind is not ValueKind.STRING
-    return {"type": ["null", "string"]} if is_hashed else declared
+    if column.type.kind is not ValueKind.STRING or (was.kind is ValueKind.STRING and not is_hashed):
+        return declared
+    schema: dict[str, Any] = {"type": ["null", "string"]}
+    for _ in range(column.type.depth):
+        schema = {"type": ["null", "array"], "items": schema}
+    return schema
+
+
+def _or_null(schema: Any) -> Any:
+    """The schema of a field that may be null, as each is that a record lacks, or whose value did not fit its column.
+
+    Singer targets hold records against it: one that is refused stops its stream for good.
+    """
+    if not isinstance(schema, Mapping):
+        return schema
+    made = dict(schema)
+    types, values = names_in(schema.get("type")), schema.get("enum")
+    if types and "null" not in types:
+        made["type"] = ["null", *types]
+    if isinstance(values, list | tuple) and None not in values:
+        made["enum"] = [*values, None]
+    for union in ("anyOf", "oneOf"):
+        kinds = [names_in(part.get("type")) for part in branches_in(schema.get(union))]
+        if kinds and all(kinds) and not any("null" in each for each in kinds):
+            made[union] = [*schema[union], {"type": "null"}]
+    return made

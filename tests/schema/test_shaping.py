@@ -17,7 +17,7 @@ from dagster_airbyte_proto.model import (
     TableName,
     WriteMode,
 )
-from dagster_airbyte_proto.schema.columns import METADATA, Columns
+from dagster_airbyte_proto.schema.columns import METADATA, WHOLE_RECORD, Columns, RecordForm
 from dagster_airbyte_proto.schema.json_schema import stream_columns, table_columns
 
 _TEXT = {"type": "string"}
@@ -146,6 +146,73 @@ def test_a_relay_has_no_table_whose_reserved_names_it_could_not_use() -> None:
     form = stream_columns(planned).record_form
     assert form is not None
     assert form.columns == ("id", "_deleted")
+
+
+def _form(properties: dict[str, Any], shaping: Shaping) -> RecordForm:
+    """The form of the records of a relay by the key `id`."""
+    stream = Stream(StreamId.of("users"), {"properties": properties, "required": ["id"]}, primary_key=(("id",),))
+    planned = PlannedStream(
+        stream,
+        TableName("shop", "users"),
+        ReadMode.FULL_REFRESH,
+        WriteMode.APPEND,
+        primary_key=(("id",),),
+        shaping=shaping,
+        relay=RelayTarget(stream.id, PushMode.UPSERT, ("id",)),
+    )
+    form = stream_columns(planned).record_form
+    assert form is not None
+    return form
+
+
+def test_the_schema_of_a_relay_allows_null_for_what_a_record_lacks() -> None:
+    properties = {
+        "id": {"type": "integer"},
+        "name": {"type": "string", "maxLength": 9},
+        "kind": {"type": ["string"], "enum": ["a", "b"]},
+        "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+        "one": {"oneOf": [{"type": "object"}, {"type": "null"}]},
+        "open": {},
+        "maybe": {"type": ["null", "number"]},
+    }
+    assert _form(properties, Shaping(renames=(("name", "called"),))).json_schema == {
+        "properties": {
+            "id": {"type": "integer"},
+            "called": {"type": ["null", "string"], "maxLength": 9},
+            "kind": {"type": ["null", "string"], "enum": ["a", "b", None]},
+            "either": {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]},
+            "one": properties["one"],
+            "open": {},
+            "maybe": properties["maybe"],
+        }
+    }
+
+
+def test_a_hashed_field_of_a_relay_is_text_of_any_length_and_a_hashed_list_is_a_list() -> None:
+    text = {"type": ["null", "string"]}
+    properties = {
+        "id": {"type": "string", "format": "uuid"},
+        "mail": {"type": "string", "format": "email"},
+        "size": {"type": "string", "enum": ["S", "M"]},
+        "points": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 3}},
+    }
+    hashed = tuple((name,) for name in properties)
+    shown = _form(properties, Shaping(hashed=hashed, renames=(("mail", "email"),))).json_schema["properties"]
+    lists = {"type": ["null", "array"], "items": text}
+    assert shown == {
+        "id": text,
+        "email": text,
+        "size": text,
+        "points": {"type": ["null", "array"], "items": lists},
+        "tags": lists,
+    }
+
+
+def test_records_without_declared_fields_are_sent_as_what_is_left_of_them() -> None:
+    form = _form({}, Shaping(exclude=((WHOLE_RECORD, "mail"),)))
+    assert (form.record_column, form.columns, form.target.keys) == (WHOLE_RECORD, (), ("id",))
+    assert _form({}, Shaping(hashed=((WHOLE_RECORD,),))).columns == (WHOLE_RECORD,)
 
 
 def test_a_nested_key_must_be_covered_whole() -> None:
