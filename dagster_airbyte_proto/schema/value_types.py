@@ -264,7 +264,7 @@ def _merged(one: Schema, other: Schema) -> dict[str, Any]:
     if "type" in one and "type" in other:
         both["type"] = _common_types(_types(one) or frozenset(), _types(other) or frozenset())
     properties, others = _mapping(one.get("properties")), _mapping(other.get("properties"))
-    if properties and others:
+    if others:
         shared = {name: {"allOf": [properties[name], others[name]]} for name in properties.keys() & others.keys()}
         both["properties"] = {**properties, **others, **shared}
     items, other_items = one.get("items"), other.get("items")

@@ -88,6 +88,14 @@ def test_a_schema_without_properties_has_one_column_with_the_record_whole() -> N
     assert columns.schema.field("_airbyte_data").type == pa.string()
 
 
+@pytest.mark.parametrize("by", [{"allOf": [{"$ref": "#/definitions/row"}]}, {"$ref": "#/definitions/row"}])
+def test_an_empty_list_of_properties_hides_none_that_a_schema_refers_to(by: dict[str, Any]) -> None:
+    """So SCHEMA messages of taps come with those of the catalog over them, where that declares none."""
+    definitions = {"row": {"properties": {"a": {"type": "integer"}}}}
+    planned = _plan({"properties": {}, "definitions": definitions, **by})
+    assert table_columns(planned).schema.names == ["a", *METADATA.names]
+
+
 def test_the_key_of_a_record_that_lands_whole_lies_inside() -> None:
     users = msgspec.structs.replace(_plan({}).stream, primary_key=(("id",),))
     planned = PlannedStream(users, TableName("shop", "users"), ReadMode.INCREMENTAL, WriteMode.APPEND, (("id",),))
