@@ -83,6 +83,16 @@ def test_columns_that_do_not_come_back_are_null_and_others_are_left_out(tmp_path
     assert enriched(tmp_path, 1, schema=schema) == [{"city": "the city 1", "country": None}]
 
 
+def test_bytes_come_back_as_they_were(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("raw", pa.binary()), ("none", pa.binary())])
+    row = {"id": 1, "raw": b"\x00\xff text", "none": None}
+    made = RowEnrichment(connection_of({}), {}, tmp_path, None)
+    batch = pa.RecordBatch.from_pylist([row], schema)
+    assert [each for rows in made(iter([batch]), schema) for each in rows.to_pylist()] == [row]
+    with pytest.raises(ProtocolViolation, match="does not fit the schema of the new rows"):
+        list(made(iter([batch]), pa.schema([("city", pa.binary())])))
+
+
 @pytest.mark.parametrize(
     ("config", "error", "kind"),
     [
