@@ -5,12 +5,12 @@ The caller has begun the transaction and, for changes, checked that the lease ho
 A load is announced, then done or dropped. It never goes back.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, union_all, update
 
 from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding
 from dagster_airbyte_proto.checkpoints.slot import partition_option
@@ -36,7 +36,11 @@ from dagster_airbyte_proto.loads.load import Load
 from dagster_airbyte_proto.model import REPLACING, State, StreamId, TableName, WriteMode
 
 _MAX_PRUNED = 5000
-"""The most loads that one run looks at: each is parsed."""
+"""The most loads that one run deletes: each is parsed, and the first pruning may find a million."""
+_MAX_NEEDED = 100
+"""The most loads that one run parses although it knows that they stay: each partition may need one."""
+_PAGE, _PARSED = 1000, 50
+"""The loads that are looked at together, and those that are parsed together: each may have megabytes."""
 
 
 def announce(tx: Connection, lease: Lease, load: Load, partition: str, now: datetime) -> None:
@@ -90,8 +94,20 @@ def load_row(tx: Connection, load_id: str) -> Row[Any] | None:
 
 
 def newest_loads(tx: Connection, connection: str, limit: int) -> list[LoggedLoad]:
-    query = select(loads).where(loads.c.connection == connection).order_by(loads.c.number.desc())
-    return [as_logged(row) for row in tx.execute(query.limit(min(limit, NO_LIMIT)))]
+    # The numbers first, each status by itself, as the index has them. In one query SQLite reads every load of the
+    # connection with its body, to sort them: of a million, gigabytes, and each sync looks at the last ones.
+    most = min(limit, NO_LIMIT)
+    by_status = (
+        select(loads.c.number)
+        .where(loads.c.connection == connection, loads.c.status == status.value)
+        .order_by(loads.c.number.desc())
+        .limit(most)
+        .subquery()
+        for status in LoadStatus
+    )
+    numbers = union_all(*(select(each.c.number) for each in by_status))
+    query = select(loads).where(loads.c.number.in_(numbers)).order_by(loads.c.number.desc())
+    return [as_logged(row) for row in tx.execute(query.limit(most))]
 
 
 def announced_loads(tx: Connection, connection: str, partition: str | None) -> list[Load]:
@@ -124,22 +140,61 @@ def prune(tx: Connection, connection: str, before: datetime) -> None:
       oldest version that is kept goes back to its rows. So does the newest that readers saw.
     - The loads of runs whose folders are not swept yet stay: a sweep must leave their files.
     """
-    unswept = select(run_folders.c.run_id).where(run_folders.c.connection == connection)
-    old = loads.c.connection == connection, loads.c.ended_at < before, loads.c.run_id.not_in(unswept)
-    oldest = select(loads.c.number).where(*old).order_by(loads.c.number).limit(_MAX_PRUNED).subquery()
-    rows = tx.execute(select(loads).join(oldest, loads.c.number == oldest.c.number).order_by(loads.c.number.desc()))
     needed = {
         load_id
         for table in (landed_tables, open_generations)
         for load_id in tx.scalars(select(table.c.load_id).where(table.c.connection == connection))
     }
+    numbers = _numbers_to_look_at(tx, connection, before, needed)
     seen: set[tuple[TableName, bool]] = set()
-    for logged in map(as_logged, rows.all()):
-        landed = {committed.stream for committed in logged.committed}
-        tables = {(part.table, part.is_shown) for part in logged.load.parts if part.stream in landed}
-        if tables <= seen and logged.load.load_id not in needed:
-            tx.execute(delete(loads).where(loads.c.load_id == logged.load.load_id))
-        seen |= tables
+    for start in range(0, len(numbers), _PARSED):
+        these = loads.c.number.in_(numbers[start : start + _PARSED])
+        rows = tx.execute(select(loads).where(these).order_by(loads.c.number.desc()))
+        for logged in map(as_logged, rows.all()):
+            landed = _tables_of(logged, {committed.stream for committed in logged.committed})
+            # A load that a person said has landed may be the newest of its table, or else the one before it is.
+            is_said = logged.ending is LoadEnding.RESOLVED_AS_LANDED
+            said = _tables_of(logged, {part.stream for part in logged.load.parts}) if is_said else set()
+            if landed | said <= seen and logged.load.load_id not in needed:
+                tx.execute(delete(loads).where(loads.c.load_id == logged.load.load_id))
+            seen |= landed
+
+
+def _tables_of(logged: LoggedLoad, streams: Collection[StreamId]) -> set[tuple[TableName, bool]]:
+    """The tables of these streams of a load, each with whether readers saw its rows."""
+    return {(part.table, part.is_shown) for part in logged.load.parts if part.stream in streams}
+
+
+def _numbers_to_look_at(tx: Connection, connection: str, before: datetime, needed: Collection[str]) -> list[int]:
+    """The numbers of the loads that may be pruned, newest first. With them are some that are needed: they are the
+    newest of their tables, so that others are not."""
+    others: list[int] = []
+    staying: list[int] = []
+    for number, load_id in _ended_before(tx, connection, before):
+        (staying if load_id in needed else others).append(number)
+        if len(others) >= _MAX_PRUNED:
+            break
+    return sorted([*others, *sorted(staying)[-_MAX_NEEDED:]], reverse=True)
+
+
+def _ended_before(tx: Connection, connection: str, before: datetime) -> Iterator[tuple[int, str]]:
+    """Yields the number and id of each load that ended before that time, but for those of runs that are not swept yet.
+
+    Loads end nearly in the order of their numbers, and the index has this order. So once a page of them has none that
+    is old, no later one is: the end of each sync looks at a page, and not at all loads of a year.
+    """
+    unswept = {*tx.scalars(select(run_folders.c.run_id).where(run_folders.c.connection == connection))}
+    columns = loads.c.number, loads.c.load_id, loads.c.run_id, loads.c.ended_at
+    for status in (LoadStatus.DONE, LoadStatus.DROPPED):
+        here = loads.c.connection == connection, loads.c.status == status.value
+        last, is_more = 0, True
+        while is_more:
+            query = select(*columns).where(*here, loads.c.number > last).order_by(loads.c.number).limit(_PAGE)
+            page = tx.execute(query).all()
+            old = [row for row in page if row.ended_at and row.ended_at < before]
+            yield from ((row.number, row.load_id) for row in old if row.run_id not in unswept)
+            is_more = len(page) == _PAGE and bool(old)
+            last = page[-1].number if page else last
 
 
 def check_none_announced(tx: Connection, lease: Lease, doing: str) -> None:

@@ -1,6 +1,6 @@
 """SQL of the current states and of their history. The caller has begun the transaction and checked the fence."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -39,6 +39,17 @@ class ChangeNote(NamedTuple):
     why: str
     run_id: str
     changed_at: datetime
+
+
+class FoldedHistory(NamedTuple):
+    """The version into which all before it are folded, 0 for none: no rollback goes further back.
+
+    A load that ended before `loads_before` belongs to that version or to an older one, however many versions wait to be
+    folded. Of the loads after that a rollback may need each.
+    """
+
+    version: int
+    loads_before: datetime
 
 
 def key_columns(key: StateKey) -> dict[str, str]:
@@ -140,8 +151,8 @@ def no_versions(doing: str, connection: str) -> ConfigError:
     )
 
 
-def fold_history(tx: Connection, connection: str, before: datetime) -> int:
-    """Folds all versions from before that time into the newest of them. Returns that version, 0 for none.
+def fold_history(tx: Connection, connection: str, before: datetime) -> FoldedHistory:
+    """Folds all versions from before that time into the newest of them.
 
     Of each stream the last change stays, under that version, so that a rollback can still go to it and to later ones.
     Where many have been folded, the next ones wait until they are worth it: each row of those before is written anew.
@@ -150,15 +161,17 @@ def fold_history(tx: Connection, connection: str, before: datetime) -> int:
     here = history.c.connection == connection
     oldest = tx.scalar(select(func.min(history.c.version)).where(here))
     if oldest is None:
-        return 0
+        return FoldedHistory(0, before)
     later = here, history.c.version > oldest  # What was folded has the oldest version, and is not looked at again.
     first_kept = tx.scalar(select(func.min(history.c.version)).where(*later, history.c.changed_at >= before))
     newest = tx.scalar(select(func.max(history.c.version)).where(here))
     version: int = first_kept - 1 if first_kept is not None else newest
-    old = tx.scalar(select(func.count()).where(*later, history.c.version <= version)) or 0
+    waiting = *later, history.c.version <= version
+    old = tx.scalar(select(func.count()).where(*waiting)) or 0
     folded = tx.scalar(select(func.count()).where(here, history.c.version == oldest)) or 0
     if old < max(1, min(folded // _FOLDED_PER_OLD, folded - _CHEAP_TO_FOLD)):
-        return oldest if oldest > 1 else 0
+        first_waiting = tx.scalar(select(func.min(history.c.changed_at)).where(*waiting))
+        return FoldedHistory(oldest if oldest > 1 else 0, first_waiting or before)
     # Ranked in one pass. To look for a later change of each row takes hours where a hundred thousand partitions have a
     # state each, and nobody else writes to an SQLite file meanwhile.
     stream = [history.c[name] for name in ("namespace", "stream", "partition_key")]
@@ -169,7 +182,7 @@ def fold_history(tx: Connection, connection: str, before: datetime) -> int:
     )
     tx.execute(delete(history).where(here, tuple_(history.c.version, *stream).in_(changed_later)))
     tx.execute(update(history).where(here, history.c.version < version).values(version=version))
-    return version
+    return FoldedHistory(version, before)
 
 
 def states_of_last_kind(moved: Sequence[State]) -> list[State]:
@@ -188,10 +201,10 @@ def move_states(
     check keeps a mistake in the fence from losing a state unnoticed.
     """
     changes = {key: None if state is None or state.is_reset else state for key, state in changes.items()}
-    versions = {_key(row): row.version for row in tx.execute(select(states).where(states.c.connection == connection))}
-    changes = {**dict.fromkeys(_displaced(versions, changes)), **changes}
     if not changes:
         return []
+    versions = _stored_versions(tx, connection, {key.partition for key in changes})
+    changes = {**dict.fromkeys(_displaced(versions, changes)), **changes}
     version = next_number(tx, connection, "version")
     entries = [_entry(connection, key, state, version, note) for key, state in changes.items()]
     for key, entry in zip(changes, entries, strict=True):
@@ -201,6 +214,19 @@ def move_states(
         StateChange(version, key.stream, state, note.changed_at, note.who, note.why, note.run_id, key.partition)
         for key, state in changes.items()
     ]
+
+
+def _stored_versions(tx: Connection, connection: str, partitions: Collection[str]) -> dict[StateKey, int]:
+    """The versions of the stored states, of a single partition or of all.
+
+    Each load of a partition moves states, and thousands of others may have some, each of megabytes: none is read here.
+    """
+    here = [states.c.connection == connection]
+    if len(partitions) == 1:
+        here += [states.c.partition_key == partition for partition in partitions]
+    columns = [states.c[name] for name in ("namespace", "stream", "partition_key", "version")]
+    rows = tx.execute(select(*columns).where(*here))
+    return {StateKey(stream_of(row), row.partition_key): row.version for row in rows}
 
 
 def _displaced(stored: Iterable[StateKey], changes: Mapping[StateKey, State | None]) -> list[StateKey]:

@@ -5,6 +5,7 @@ from itertools import count
 
 import pytest
 
+from dagster_airbyte_proto.checkpoints.load_ending import Resolution
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
@@ -85,6 +86,26 @@ class RetentionTests(StoreFixtures):
             stream_state(streams[500], "1")
         ]
 
+    def test_loads_of_versions_that_wait_stay_with_these(
+        self, store: StateStore, lease: Lease, clock: HandClock
+    ) -> None:
+        """A rollback with tables may still go to such a version. Without the load that a table had then, it would take
+        the table for one that had no rows."""
+        streams = [StreamId.of(f"s{number}") for number in range(1100)]
+        numbers = count(1)
+
+        def left(*moved: StreamId) -> list[str]:
+            number = next(numbers)
+            self.promoted(store, lease, load_of(f"l{number}", *(stream_state(each, str(number)) for each in moved)))
+            clock.advance(_DAY)
+            store.prune_history(lease, days=0.5)
+            return [each.load.load_id for each in store.loads("shop")]
+
+        assert left(*streams) == ["l1"]
+        assert left(*streams[:60]) == ["l2", "l1"]
+        assert left(*streams[:30]) == ["l3", "l2", "l1"]
+        assert left(*streams[:20]) == ["l4"]
+
     def test_a_reset_stays_a_reset(self, store: StateStore, lease: Lease, clock: HandClock) -> None:
         self.promoted(store, lease, load_of("a", stream_state(USERS, "u"), stream_state(ORDERS, "o")))
         store.change_state(lease, USERS, None, who="me")
@@ -111,6 +132,21 @@ class RetentionTests(StoreFixtures):
         store.prune_history(lease, days=1)
         assert [each.load.load_id for each in store.loads("shop")] == ["l5"]
         assert store.landed_tables("shop")[USERS].load_id == "l5"
+
+    def test_a_load_that_a_person_said_has_landed_stays_and_so_does_the_one_before(
+        self, store: StateStore, lease: Lease, clock: HandClock
+    ) -> None:
+        """The table may name either as its newest one."""
+        self.promoted(store, lease, load_of("before"))
+        store.announce(lease, load_of("said"))
+        store.resolve(lease, load_of("said"), (), [], Resolution(as_landed=True, who="ann"))
+        clock.advance(9 * _DAY)
+        store.prune_history(lease, days=1)
+        assert [each.load.load_id for each in store.loads("shop")] == ["said", "before"]
+        self.promoted(store, lease, load_of("after"))
+        clock.advance(9 * _DAY)
+        store.prune_history(lease, days=1)
+        assert [each.load.load_id for each in store.loads("shop")] == ["after"]
 
     def test_an_announced_load_and_those_of_a_run_that_is_not_swept_stay(
         self, store: StateStore, lease: Lease, clock: HandClock

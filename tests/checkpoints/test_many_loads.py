@@ -1,0 +1,112 @@
+"""The store of a connection with very many loads and partitions: what each sync reads does not grow with them."""
+
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event, insert
+from sqlalchemy.engine import Engine
+from sqlalchemy.pool import Pool
+
+from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
+from dagster_airbyte_proto.checkpoints.sql.database import Database
+from dagster_airbyte_proto.checkpoints.sql.load_json import load_to_json
+from dagster_airbyte_proto.checkpoints.sql.schema import landed_tables, loads
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, Lease
+from tests.conformance.state_store.fixtures import USERS, load_of, stream_state
+
+_LONG_AGO = datetime.now(UTC) - timedelta(days=9)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/state.db"
+
+
+@pytest.fixture
+def store(url: str) -> SqlStore:
+    return SqlStore(url)
+
+
+@pytest.fixture
+def lease(store: SqlStore) -> Lease:
+    return store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+
+
+def _log(url: str, numbers: range, ended_at: datetime, *, needed: bool = False) -> None:
+    """Puts loads that have ended into the log; if they are `needed`, each is the last one of a partition."""
+    logged: dict[str, Any] = {"connection": "shop", "run_id": "run-0", "fence": 1, "status": "done", "reason": ""}
+    logged |= {"announced_at": ended_at, "ended_at": ended_at, "committed": "[]", "ending": "promoted"}
+    rows = [
+        {**logged, "load_id": f"l{number}", "partition_key": str(number), "body": load_to_json(load_of(f"l{number}"))}
+        for number in numbers
+    ]
+    landed = {"connection": "shop", "namespace": "", "stream": "users", "table_id": "t", "write_mode": "append"}
+    with Database(url).write() as tx:
+        tx.execute(insert(loads), rows)
+        if needed:
+            tables = [{key: row[key] for key in ("load_id", "partition_key")} for row in rows]
+            tx.execute(insert(landed_tables), [{**landed, **row, "is_covered": 1} for row in tables])
+
+
+def _steps(call: Callable[[], object]) -> int:
+    """Returns how many steps SQLite takes for a call, in hundreds."""
+    steps: list[None] = []
+
+    def watch(connection: sqlite3.Connection, _record: object) -> None:
+        connection.set_progress_handler(lambda: steps.append(None), 100)
+
+    event.listen(Pool, "connect", watch)
+    try:
+        call()
+    finally:
+        event.remove(Pool, "connect", watch)
+    return len(steps)
+
+
+def test_the_newest_loads_are_found_without_a_look_at_all_others(url: str, store: SqlStore, lease: Lease) -> None:
+    _log(url, range(10_000), datetime.now(UTC))
+    store.announce(lease, load_of("open"))
+    assert [each.load.load_id for each in store.loads("shop", limit=3)] == ["open", "l9999", "l9998"]
+    assert len(store.loads("shop", limit=NO_LIMIT)) == 10_001
+    assert _steps(lambda: store.loads("shop", limit=3)) < 100
+    assert _steps(lambda: store.prune_history(lease, days=7)) < 400
+
+
+def test_loads_that_partitions_need_do_not_keep_those_behind_them(
+    url: str, store: SqlStore, lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_loads, "_MAX_PRUNED", 20)
+    monkeypatch.setattr(sql_loads, "_PAGE", 10)
+    _log(url, range(100), _LONG_AGO, needed=True)
+    _log(url, range(100, 130), _LONG_AGO)
+    _log(url, range(130, 150), datetime.now(UTC))
+    for count in (130, 120):
+        store.prune_history(lease, days=7)
+        assert [each.load.load_id for each in store.loads("shop", limit=20)] == [f"l{n}" for n in range(149, 129, -1)]
+        assert len(store.loads("shop", limit=NO_LIMIT)) == count
+    left = [each.load.load_id for each in store.loads("shop", limit=NO_LIMIT)]
+    assert set(left) >= {f"l{number}" for number in range(100)}
+
+
+def test_a_load_of_one_partition_reads_the_states_of_no_other(store: SqlStore, lease: Lease) -> None:
+    statements: list[str] = []
+
+    def watch(_tx: object, _cursor: object, statement: str, *_rest: object) -> None:
+        statements.append(statement)
+
+    for partition in ("monday", "tuesday"):
+        load = load_of(partition, stream_state(USERS, partition))
+        store.announce(lease, load, partition=partition)
+        event.listen(Engine, "before_cursor_execute", watch)
+        try:
+            store.promote(lease, load, load.states, [])
+        finally:
+            event.remove(Engine, "before_cursor_execute", watch)
+    read = [each for each in statements if each.startswith("SELECT") and "FROM airbyte_proto_states" in each]
+    assert read and all("partition_key = ?" in each and "message" not in each for each in read)
+    assert {each.partition for each in store.states("shop", partition=None)} == {"monday", "tuesday"}
