@@ -38,7 +38,8 @@ class StateCodec(Protocol):
 
     def from_value(self, stream: StreamId | None, value: Any) -> State:
         """The inverse of `value`: a state of one stream, or of the whole connection if `stream` is None. A number may
-        be a Decimal, as `exact_value` reads it: it keeps its digits."""
+        be a Decimal, as `exact_value` reads it: it keeps its digits. Raises MemberError for what is seen to be no state
+        of the protocol: from that a source would begin anew."""
         ...
 
     def parts(self, state: State, *, exact: bool = False) -> Mapping[StreamId, Any] | None:

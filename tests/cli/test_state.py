@@ -249,6 +249,21 @@ def test_a_value_that_is_no_state_is_refused(synced: Place) -> None:
     assert states(synced) == before
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"type": "STREAM", "stream": {"stream_descriptor": {"name": "users"}, "stream_state": {"next": 1}}}',
+        '[{"streamDescriptor": {"name": "users"}, "streamState": {"next": 1}}]',
+    ],
+)
+def test_a_message_with_a_state_in_it_is_refused(synced: Place, message: str) -> None:
+    before = states(synced)
+    for words in (["users", message], [message]):
+        refused = synced.json("state", "set", "shop", *words, code=2)["error"]
+        assert (refused["kind"], "it is a message" in refused["found"]) == ("ConfigError", True)
+    assert states(synced) == before
+
+
 def test_a_state_of_the_whole_says_which_it_has_displaced(synced: Place) -> None:
     before, version = states(synced), synced.json("state", "history", "shop")["history"][0]["version"]
     out = synced.run("state", "set", "shop", '{"next": 1}').out

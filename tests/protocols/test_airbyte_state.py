@@ -10,6 +10,7 @@ from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateSco
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.events import SpecEvent, StateEvent
+from dagster_airbyte_proto.protocols.raw_json import MemberError
 from dagster_airbyte_proto.protocols.state_codec import check_scope
 
 _source = AirbyteSource()
@@ -268,3 +269,24 @@ def test_the_position_of_a_stream_in_a_global_state_is_its_part_and_what_is_shar
     assert position(None, users={"at": 1}) != position(None, users={"at": 2})
     assert position({"lsn": 1}, users={"at": 1}) != position({"lsn": 2}, users={"at": 1})
     assert position(None, orders={"at": 2}) == (None, None)
+
+
+@pytest.mark.parametrize("stream", [None, StreamId.of("users")])
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ({"type": "STREAM", "stream": {"stream_descriptor": {"name": "users"}, "stream_state": {}}}, "stream_state"),
+        ({"type": "GLOBAL", "global": {"shared_state": None, "stream_states": []}}, "global"),
+        ({"type": "LEGACY", "data": {"users": 1}}, "data"),
+        ({"stream_descriptor": {"name": "users"}, "stream_state": {"cursor": 1}}, "stream_state"),
+        ([{"streamDescriptor": {"name": name}, "streamState": {}} for name in "ab"], "each has as its streamState"),
+    ],
+)
+def test_a_message_is_no_value_of_the_state_in_it(stream: StreamId | None, value: object, found: str) -> None:
+    with pytest.raises(MemberError, match=found):
+        _source.states.from_value(stream, value)
+
+
+@pytest.mark.parametrize("value", [{"type": "STREAM"}, {"type": ["STREAM"], "stream": 1}, [], [1, {"data": 1}], 1])
+def test_what_only_looks_a_little_like_a_message_is_a_state(value: object) -> None:
+    assert _source.states.value(_source.states.from_value(None, value)) == value

@@ -140,6 +140,13 @@ def test_a_value_that_is_shown_can_be_set() -> None:
     assert _source.states.value(_source.states.from_value(StreamId.of("a"), 7)) == {"bookmarks": {"a": 7}}
 
 
+@pytest.mark.parametrize("value", [{"type": "STATE", "value": {"bookmarks": {}}}, {"singer_state": {"bookmarks": {}}}])
+def test_a_message_and_what_meltano_prints_are_no_value_of_the_state_in_it(value: object) -> None:
+    for stream in (None, StreamId.of("a")):
+        with pytest.raises(MemberError, match=r"write what it has as its (value|singer_state)"):
+            _source.states.from_value(stream, value)
+
+
 def test_streams_that_follow_the_log_go_on_together() -> None:
     def planned(name: str, cursor: str = "", **root: str) -> PlannedStream:
         entry = {"tap_stream_id": name, "schema": {}, "metadata": [{"breadcrumb": [], "metadata": root}]}

@@ -97,7 +97,9 @@ class AirbyteStates:
         return _value_for_people(state, exact=exact)
 
     def from_value(self, stream: StreamId | None, value: Any) -> State:
-        """The inverse of `value`. Without a stream, a value with `stream_states` is GLOBAL, any other is LEGACY."""
+        """The inverse of `value`. Without a stream, a value with `stream_states` is GLOBAL, any other is LEGACY. Raises
+        MemberError also for a whole message."""
+        _check_is_no_message(value)
         if stream is not None:
             descriptor = {"name": stream.name} | ({"namespace": stream.namespace} if stream.namespace else {})
             body = {"type": "STREAM", "stream": {"stream_descriptor": descriptor, "stream_state": value}}
@@ -156,6 +158,30 @@ class AirbyteStates:
             return None
         named = _substates(_global(state))
         return frozenset(substate.stream for substate, _ in named)
+
+
+_ENVELOPES = {"STREAM": ("stream", "stream_state"), "GLOBAL": ("global", "global"), "LEGACY": ("data", "data")}
+_OF_STREAM = {"stream_state": "stream_descriptor", "streamState": "streamDescriptor"}
+
+
+def _check_is_no_message(value: Any) -> None:
+    """Raises MemberError for a message that has a state in it, and for a list of them, as Airbyte shows the state of a
+    connection. A connector would take it for a state without a cursor, and read everything again."""
+    inner = [_state_member(each) for each in (value if isinstance(value, list) else [value])]
+    if inner and all(inner):
+        found = "they are messages: set what each" if len(inner) > 1 else "it is a message: write what it"
+        raise MemberError(f"{found} has as its {inner[0]}")
+
+
+def _state_member(value: Any) -> str:
+    """The member of a message, or of its part for a stream, that is the state; empty for what is no such message."""
+    if not isinstance(value, dict):
+        return ""
+    kind = value.get("type")
+    body, member = _ENVELOPES.get(kind, ("", "")) if isinstance(kind, str) else ("", "")
+    if body and body in value:
+        return member
+    return next((state for state, named in _OF_STREAM.items() if state in value and named in value), "")
 
 
 def _readable(raw: bytes, *, exact: bool = False) -> Any:

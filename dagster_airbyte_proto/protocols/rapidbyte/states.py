@@ -72,9 +72,13 @@ class RapidbyteStates:
             return state.message.decode("utf-8", "replace")
 
     def from_value(self, stream: StreamId | None, value: Any) -> State:
-        message = exact_json(value)
-        scope = StateScope.LEGACY if stream is None else StateScope.STREAM
-        return State(scope=scope, message=message, stream=stream, is_reset=value is None)
+        """The inverse of `value`. Raises MemberError without a stream, and for what is no checkpoint: the source would
+        be read from its start."""
+        if stream is None:
+            raise MemberError("each stream has a state of its own, and none is named")
+        if value is not None and not isinstance(value, dict):
+            raise MemberError("the state is no object")
+        return State(scope=StateScope.STREAM, message=exact_json(value), stream=stream, is_reset=value is None)
 
     def parts(
         self,

@@ -83,7 +83,13 @@ class SingerStates:
         return _readable(_value_of(state), exact=exact)
 
     def from_value(self, stream: StreamId | None, value: Any) -> State:
-        """The inverse of `value`. For a stream: a state with the bookmark of this stream and no other."""
+        """The inverse of `value`. For a stream: a state with the bookmark of this stream and no other. Raises
+        MemberError for what has a state in it: a whole message, and what Meltano prints."""
+        parts = value if isinstance(value, dict) else {}
+        if parts.get("type") == "STATE" and "value" in parts:
+            raise MemberError("it is a message: write what it has as its value")
+        if "singer_state" in parts:
+            raise MemberError("it is a state of Meltano: write what it has as its singer_state")
         whole_value = value if stream is None else {_BOOKMARKS: {stream.name: value}}
         return parse_state(exact_json({"type": "STATE", "value": whole_value}))
 

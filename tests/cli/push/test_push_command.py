@@ -119,6 +119,21 @@ def test_a_push_goes_on_from_a_state_that_was_set(pushed: Pushed) -> None:
     assert pushed.contacts()["acknowledged"] == 2
 
 
+def test_a_state_that_is_no_position_of_a_push_is_refused_and_the_position_stays(pushed: Pushed) -> None:
+    pushed.contacts()
+    file = str(pushed.table.connection_file())
+    before = pushed.run("state", "show", file, "--json")
+    for words, found in (
+        (["contacts", '{"next": 5}'], "it is no position of a push"),
+        (["contacts", "null"], "it is no position of a push"),
+        (['{"next": 5}'], "each of its streams has a position of its own"),
+    ):
+        refused = json.loads(pushed.run("state", "set", file, *words, "--json", code=2))["error"]
+        assert (found in refused["message"], "state" in refused["remedy"]) == (True, True)
+    assert pushed.run("state", "show", file, "--json") == before
+    assert pushed.contacts()["sent"] == 0
+
+
 def test_only_the_streams_that_are_named_are_pushed(pushed: Pushed) -> None:
     pushed.table.other_streams["others"] = pushed.table.push
     assert "it has contacts, others" in pushed.shown("--streams", "nobody", code=2).lower()

@@ -49,7 +49,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.reported_error import (
 )
 from dagster_airbyte_proto.protocols.rapidbyte.source import RUNS, RUNS_FILE, RapidbyteSource
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides, SourceHints, lost_place
-from dagster_airbyte_proto.protocols.raw_json import exact_json
+from dagster_airbyte_proto.protocols.raw_json import MemberError, exact_json
 
 _USERS = StreamId.of("users")
 _RAW = json.dumps(
@@ -235,6 +235,12 @@ def test_a_state_is_one_of_its_stream() -> None:
     assert codec.value(new) == {"id": 2}
     assert codec.from_value(_USERS, None).is_reset
     assert new.scope is StateScope.STREAM
+
+
+@pytest.mark.parametrize(("stream", "value"), [(None, {"id": 1}), (_USERS, 5), (_USERS, [{"id": 1}])])
+def test_a_state_of_no_stream_or_that_is_no_object_is_refused(stream: StreamId | None, value: object) -> None:
+    with pytest.raises(MemberError, match=r"none is named|no object"):
+        RapidbyteSource().states.from_value(stream, value)
 
 
 _ERROR = ReportedError(ErrorCategory.RATE_LIMIT, "SLOW_DOWN", "later", details_json='{"a":1}')

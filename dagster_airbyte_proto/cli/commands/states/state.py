@@ -25,6 +25,7 @@ from dagster_airbyte_proto.cli.commands.states.state_view import (
 from dagster_airbyte_proto.cli.commands.states.state_words import (
     check_known_partition,
     check_partition_to_change,
+    check_position,
     displaced_line,
     hand_lease,
     json_text,
@@ -198,6 +199,7 @@ def put_state(
 
     store = call.store()
     codec = states_of(target, store)
+    check_position(target, store, stream, value)
     try:
         new = codec.from_value(stream, value)
     except MemberError as error:

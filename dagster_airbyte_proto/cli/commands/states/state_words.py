@@ -139,6 +139,30 @@ def _known_streams(store: "DeliveryStore", target: Target, partition: str | None
     return known
 
 
+def check_position(target: Target, store: "StateStore", stream: "StreamId | None", value: Any) -> None:
+    """Raises ConfigError for a state from which no push goes on. Nothing is checked of what is no push."""
+    import msgspec
+
+    from dagster_airbyte_proto.loads.push import PushPosition
+    from dagster_airbyte_proto.protocols.lookup import PUSH
+
+    connection = target.connection
+    if store.protocol(target.name) != PUSH if connection is None else connection.push is None:
+        return
+    doing = f"setting the state of connection {target.name}"
+    if stream is None:
+        found = "it is a push, and each of its streams has a position of its own"
+        raise ConfigError(doing, found, remedy=f"Name the stream: airbyte-proto state set {target.name} STREAM VALUE")
+    try:
+        msgspec.convert(value, PushPosition)
+    except msgspec.ValidationError as error:
+        remedy = (
+            f"Write it as `airbyte-proto state show {target.name} {stream} --json` prints it. To send all rows again:"
+            f" airbyte-proto state reset {target.name} {stream}"
+        )
+        raise ConfigError(doing, f"it is no position of a push: {error}", remedy=remedy, stream=str(stream)) from None
+
+
 def json_text(written: str, named: str) -> str:
     """Returns the JSON that a user has written, or has in a file."""
     doing = f"reading the {named}"
