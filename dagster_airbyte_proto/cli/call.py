@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -20,10 +20,11 @@ from dagster_airbyte_proto.cli.connection_names import (
     connection_file,
     file_of_connection,
     is_file,
+    written_name,
 )
 from dagster_airbyte_proto.cli.help_pages import write_example, write_options
 from dagster_airbyte_proto.cli.output import Answer
-from dagster_airbyte_proto.errors import ConfigError, InternalError
+from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError
 from dagster_airbyte_proto.project_folder import (
     HOME,
     HOME_VARIABLE,
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_WITHOUT_ID = "without-id"
+"""The name of the log of a run that got no id."""
 
 
 class Target(NamedTuple):
@@ -115,6 +119,28 @@ class Call:
         connection = Connection.from_file(connection_file(named))
         self.connection = connection.name
         return connection
+
+    def open_to_run(self, named: str) -> "Connection":
+        """Reads a connection file to run it. A run that its file refuses has a log, as others have that are refused:
+        for cron, whose mail nobody reads."""
+        try:
+            return self.open(named)
+        except ConfigError as error:
+            with suppress(ProtoError, OSError):  # That of the file is the one to see.
+                self._log_refusal(written_name(named), error)
+            raise
+
+    def _log_refusal(self, name: str, error: ConfigError) -> None:
+        """Writes the log of a run that its connection file refuses. It takes the place of the one before: the logs of
+        real runs stay. There is none of a connection that never ran, so that no wrong name gets a folder."""
+        folder = self.settings().logs_folder / name
+        if not name or not folder.is_dir():
+            return
+        from dagster_airbyte_proto.sync.run_log import RunLog
+
+        (folder / f"{_WITHOUT_ID}.log").unlink(missing_ok=True)
+        with RunLog(folder, _WITHOUT_ID) as log:
+            log.note_end("failed", [str(error)])
 
     def connection_target(self, named: str) -> Target:
         """Resolves a connection file, or the bare name of a connection."""

@@ -82,6 +82,20 @@ def _is_of(name: str, file: Path) -> bool:
     return isinstance(written, dict) and str(written.get("name") or file.stem) == name
 
 
+def written_name(named: str) -> str:
+    """The name of a connection whose file is wrong: the one in it, if it can be read, or else that of the file. Empty
+    where that is no name of a connection."""
+    import yaml
+
+    file = Path(named)
+    try:
+        written = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        written = None
+    name = str(written.get("name") or file.stem) if isinstance(written, dict) else file.stem
+    return name if re.fullmatch("[a-z0-9_]+", name) else ""
+
+
 class ConnectionArgument(StringParamType):
     """A connection file; with `names` also the name of a connection. One of the `words` may stand before it."""
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import LoggedLoad, LoggedRun, StateStore
+from dagster_airbyte_proto.diagnosis.refused_run import RefusedRun
 from dagster_airbyte_proto.sync.process_identity import is_dead
 from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED
 
@@ -61,6 +62,7 @@ class ConnectionStatus(NamedTuple):
     the run that the `status` is of, where it is known.
     `rejected` are the rows that nobody wanted left out, and `uncommitted` those that the next run reads again.
     `rows_by_run` are the committed rows of the last runs, oldest first; None for one that has not ended.
+    `refused` is a run that never had the connection, if none has begun since; only who has the logs knows it.
     """
 
     connection: str
@@ -81,6 +83,7 @@ class ConnectionStatus(NamedTuple):
     complete_at: datetime | None = None
     stream_complete_at: Mapping[str, datetime | None] = {}
     rows_by_run: tuple[int | None, ...] = ()
+    refused: RefusedRun | None = None
 
     def lag_seconds(self, now: datetime) -> float | None:
         """The time since the last complete run; None if there was none."""

@@ -111,7 +111,8 @@ class RunLog:
             self._append_line(level, text)
 
     def note_end(self, status: str, errors: Iterable[str] = ()) -> None:
-        """Writes how the run ended, whatever the log's limit. It is not passed on: whoever waits for the run has it."""
+        """Writes how the run ended, whatever the log's limit. It is not passed on: whoever waits for the run has it.
+        `status` reads it of a run that was refused (`diagnosis/refused_run.py`)."""
         with self._lock:
             for error in errors:
                 self._append_line("ERROR", self._shown(error))

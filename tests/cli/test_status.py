@@ -6,11 +6,14 @@ import signal
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.cli.commands.status import sparkline
+from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.testing import fake_source
 from tests.cli.conftest import USERS, Place
 
@@ -87,6 +90,51 @@ def test_a_sync_that_is_refused_before_it_begins_is_shown_with_its_error(place: 
     assert "NO_SUCH_SECRET" in found["error"]
     shown = place.run("status").out
     assert "failed" in shown and "never" in shown and "NO_SUCH_SECRET" in shown
+
+
+def test_a_run_that_its_file_refuses_is_shown_until_another_one_begins(place: Place) -> None:
+    file = place.folder / place.connect(USERS)
+    place.json("sync", file.name)
+    assert status_of(place)["refused"] is None
+    good = file.read_text()
+    file.write_text(good.replace('"config"', '"confg"'))
+    place.json("sync", file.name, "--plan", code=2)
+    assert status_of(place)["refused"] is None  # A plan is no run.
+    for _ in range(2):
+        place.json("sync", file.name, code=2)
+    found = status_of(place)
+    assert (found["status"], "confg" in found["refused"]["error"]) == ("complete", True)
+    [log] = [each for each in Path(".airbyte-proto/logs/shop").glob("*.log") if "confg" in each.read_text()]
+    assert (place.folder / log).samefile(found["refused"]["log"])
+    assert "shop: a run was refused" in place.run("status").out
+    file.write_text(good)
+    place.json("sync", file.name)
+    assert status_of(place)["refused"] is None
+
+
+def test_a_run_that_another_one_keeps_out_is_shown_as_refused(place: Place) -> None:
+    file = place.connect(USERS)
+    place.json("sync", file)
+    with closing(SqlStore("sqlite:///.airbyte-proto/state.db")) as store, acquire_lease(store, "shop", "other", 30):
+        place.json("sync", file, code=1)
+    found = status_of(place)
+    assert (found["status"], found["rows_by_run"]) == ("complete", [25])
+    assert "has held it since" in found["refused"]["error"]
+    assert datetime.fromisoformat(found["refused"]["at"]) > datetime.fromisoformat(found["ended_at"])
+    shown = place.run("status").out
+    assert "shop: a run was refused" in shown and "run other" in shown
+
+
+def test_a_run_that_failed_is_not_shown_as_refused_too(place: Place) -> None:
+    place.json("sync", place.connect(USERS, config={"scenario": {}, "password": "${env:NO_SUCH_SECRET}"}), code=2)
+    found = status_of(place)
+    assert (found["status"], found["refused"]) == ("failed", None)
+
+
+def test_a_wrong_file_of_a_connection_that_never_ran_leaves_nothing(place: Place) -> None:
+    (place.folder / "broken.yaml").write_text("connector: [")
+    place.json("sync", "broken.yaml", code=2)
+    assert not (place.folder / ".airbyte-proto").exists()
 
 
 def test_of_many_failing_streams_only_some_are_shown(place: Place) -> None:

@@ -94,7 +94,7 @@ def _push(call: Call, connection_file: str, request: "PushRequest") -> Answer:
     from dagster_airbyte_proto.sync.push.run import push_connection
     from dagster_airbyte_proto.sync.run_options import RunOptions
 
-    connection = call.open(connection_file)
+    connection = call.open(connection_file) if request.only_plans else call.open_to_run(connection_file)
     cancel = threading.Event()
     with (
         call.engine() as engine,

@@ -15,6 +15,7 @@ from dagster_airbyte_proto.plurals import counted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.diagnosis.connection_status import ConnectionStatus
+    from dagster_airbyte_proto.diagnosis.refused_run import RefusedRun
 
 _COLUMNS = ("connection", "last sync", "ended", "took", "rows", "lag", "last ten")
 _BARS = "▁▂▃▄▅▆▇█"
@@ -32,6 +33,7 @@ def status(call: Call, connections: tuple[str, ...]) -> Answer:
     Lag is the time since the last complete sync. Connections that never synced are shown if you name their files.
     """
     from dagster_airbyte_proto.diagnosis.connection_status import NEVER, ConnectionStatus, connection_status
+    from dagster_airbyte_proto.diagnosis.refused_run import refused_run
 
     named, faults = [], []
     for connection in connections:
@@ -44,7 +46,11 @@ def status(call: Call, connections: tuple[str, ...]) -> Answer:
     if store is None:
         found = [ConnectionStatus(name, NEVER) for name in sorted({*named})]
     else:
-        found = [connection_status(store, name, now) for name in sorted({*store.connections(), *named})]
+        logs = call.settings().logs_folder
+        found = [
+            connection_status(store, name, now)._replace(refused=refused_run(store, name, logs))
+            for name in sorted({*store.connections(), *named})
+        ]
     value: dict[str, Any] = {"connections": [_value(each, now) for each in found]}
     if faults:
         value["errors"] = faults
@@ -86,6 +92,9 @@ def _notes(found: "Sequence[ConnectionStatus]", now: datetime) -> Iterator[str]:
         name = each.connection
         if each.error:
             yield f"{name}: {_first_line(each.error)}"
+        if each.refused is not None:
+            ago = _span((now - each.refused.at).total_seconds())
+            yield f"{name}: a run was refused {ago} ago: {_first_line(each.refused.error)}"
         failing = [(stream, error) for stream, error in each.failing.items() if error != each.error]
         for stream, error in failing[:_MAX_STREAMS]:
             yield f"{name}: {stream}: {_first_line(error)}"
@@ -162,4 +171,11 @@ def _value(each: "ConnectionStatus", now: datetime) -> dict[str, Any]:
         "oldest_stream": each.oldest_stream,
         "streams": {name: time(at) for name, at in each.stream_complete_at.items()},
         "rows_by_run": list(each.rows_by_run),
+        "refused": _refused_value(each.refused),
     }
+
+
+def _refused_value(refused: "RefusedRun | None") -> dict[str, str] | None:
+    if refused is None:
+        return None
+    return {"at": refused.at.isoformat(), "error": refused.error, "log": str(refused.log)}

@@ -69,7 +69,7 @@ def sync(
         raise click.UsageError("--merge needs --refresh, and no --partition: a partition is always replaced")
     if retry_rejected and only_plans:
         raise click.UsageError("--plan sends nothing, so there is nothing to retry")
-    connection = call.open(connection_file)
+    connection = call.open(connection_file) if only_plans else call.open_to_run(connection_file)
     if parallel is not None:
         connection = connection.model_copy(update={"parallel": parallel})
     request = SyncRequest(

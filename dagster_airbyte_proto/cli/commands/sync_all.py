@@ -52,7 +52,7 @@ def sync_all(call: Call, connection_files: tuple[str, ...]) -> Answer:
 def _opened(call: Call, file: str) -> "Connection | ConfigError":
     """The connection of a file, or the error of one that cannot be read: it is shown before the others run, too."""
     try:
-        return call.open(file)
+        return call.open_to_run(file)
     except ConfigError as error:
         click.echo(f"error: {plain(str(error), max_characters=20_000)}", err=True)
         return error

@@ -74,7 +74,8 @@ def _run_push(
     _check_landed(connection, request, streams)
     run_id, began_at = options.run_id or new_run_id(), time.monotonic()
     partition = request.partition_key or ""
-    folder = engine.settings.logs_folder / connection.name
+    # A plan is no push: where it fails, no run was refused.
+    folder = engine.settings.logs_folder / connection.name / ("asked" if request.only_plans else "")
     with (
         RunLog(folder, run_id, on_line=options.progress_listener.connector_logged) as log,
         acquire_lease(
