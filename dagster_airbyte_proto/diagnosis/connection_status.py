@@ -98,12 +98,14 @@ class ConnectionStatus(NamedTuple):
         return min(times, key=lambda name: (times[name] or _NEVER).timestamp())
 
 
-def connection_status(store: StateStore, name: str, now: datetime) -> ConnectionStatus:
+def connection_status(store: StateStore, name: str) -> ConnectionStatus:
     runs = [(run, _report(run)) for run in store.runs(name, limit=RUNS_SHOWN)]
     if not runs:
         return ConnectionStatus(name, NEVER)
     newest, leases = runs[0][0], store.current_leases(name)
-    live = [lease for lease in leases if lease.expires_at > now and not is_dead(lease.holder)]
+    # By the clock of the store, as leases end: that of this machine may be wrong.
+    unexpired = {lease.fence for lease in store.current_leases(name, only_live=True)}
+    live = [lease for lease in leases if lease.fence in unexpired and not is_dead(lease.holder)]
     is_running = newest.ended_at is None and any(lease.run_id == newest.run_id for lease in live)
     status = newest.status or (RUNNING if is_running else INTERRUPTED)
     unfinished = _unfinished_loads(store, name, {lease.partition for lease in live})

@@ -5,7 +5,6 @@ It has its lease. A run that another one keeps out has none, and is not there.
 """
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def users(records: int, **whole: Any) -> dict[str, Any]:
 
 
 def status(store: StateStore, name: str = "shop") -> ConnectionStatus:
-    return connection_status(store, name, datetime.now(UTC))
+    return connection_status(store, name)
 
 
 def with_secret(place: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def status(call: Call, connections: tuple[str, ...]) -> Answer:
     else:
         logs = call.settings().logs_folder
         found = [
-            connection_status(store, name, now)._replace(refused=refused_run(store, name, logs))
+            connection_status(store, name)._replace(refused=refused_run(store, name, logs))
             for name in sorted({*store.connections(), *named})
         ]
     value: dict[str, Any] = {"connections": [_value(each, now) for each in found]}

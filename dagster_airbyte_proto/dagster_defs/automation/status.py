@@ -40,7 +40,7 @@ def build_status_asset(
     def status(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster reads it
         now = datetime.now(UTC)
         with failing_the_step(), opened_store(getattr(context.resources, connector_key)) as store:
-            found = [connection_status(store, connection, now) for connection in store.connections()]
+            found = [connection_status(store, connection) for connection in store.connections()]
         upcoming = next_runs(context, [each.connection for each in found], now)
         return dg.MaterializeResult(metadata=_metadata(found, upcoming, now), check_results=[_check(found)])
 
