@@ -244,11 +244,9 @@ class StateStore(Protocol):
         ...
 
     def prune_history(self, lease: Lease, *, days: float) -> None:
-        """Deletes what is older than so many days of past states, ended loads, reports and recorded changes.
-
-        The current states stay, and so does all that recovery, the witness, or a rollback to any time since then needs.
-        Versions from before are folded into one.
-        """
+        """Deletes what is older than so many days of past states, ended loads, reports and recorded changes. What is
+        current stays, and so does all that recovery, the witness, or a rollback to any time since then needs. Versions
+        from before are folded into one."""
         ...
 
     def reports(self, connection: str, run_id: str) -> Sequence[str]:
@@ -269,10 +267,8 @@ class StateStore(Protocol):
 
     def unfinished_folders(self, lease: Lease) -> Sequence[tuple[str, str]]:
         """(run id, folder) pairs of runs that never ended, or did not end as complete, under earlier leases of the
-        lease's partition; of all, for a lease of the whole.
-
-        A retry has the run id of the attempt before it, so a run id may be the caller's own.
-        """
+        lease's partition; of all, for a lease of the whole. A retry has the run id of the attempt before it, so a run
+        id may be the caller's own."""
         ...
 
     def forget_folders(self, lease: Lease, run_id: str) -> None:
@@ -316,6 +312,10 @@ class StateStore(Protocol):
 
     def loads(self, connection: str, *, limit: int = 100) -> Sequence[LoggedLoad]:
         """The loads log of the connection, newest first."""
+        ...
+
+    def loaded_tables(self, connection: str) -> Sequence[TableName]:
+        """The tables into which loads of the connection go or went, sorted. The records of a relay are in none."""
         ...
 
     def load(self, load_id: str) -> LoggedLoad | None: ...

@@ -7,8 +7,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dagster_airbyte_proto.loads.load import CommittedRows, Load, ResumePoint, StagedRows, TransformedStream
-from dagster_airbyte_proto.model import State, StateScope, StreamId
+from dagster_airbyte_proto.loads.load import (
+    RELAY_ID_PREFIX,
+    CommittedRows,
+    Load,
+    ResumePoint,
+    StagedRows,
+    TransformedStream,
+)
+from dagster_airbyte_proto.model import State, StateScope, StreamId, TableName
 
 
 class _StateText(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,7 +46,19 @@ class _LoadText(msgspec.Struct, frozen=True):
     transformed: tuple[TransformedStream, ...] = ()
 
 
+class _PlacedPart(msgspec.Struct, frozen=True):
+    """The place of a part: all that is read of it where a whole log is gone through."""
+
+    table: TableName
+    table_id: str = ""
+
+
+class _PlacedLoad(msgspec.Struct, frozen=True):
+    parts: tuple[_PlacedPart, ...]
+
+
 _LOAD, _COMMITTED = msgspec.json.Decoder(_LoadText), msgspec.json.Decoder(tuple[CommittedRows, ...])
+_PLACED = msgspec.json.Decoder(_PlacedLoad)
 
 
 def load_to_json(load: Load) -> str:
@@ -54,6 +73,11 @@ def load_from_json(text: str) -> Load:
     states = tuple(map(_from_text, read.states))
     points = tuple(ResumePoint(point.generation_id, _from_text(point.state)) for point in read.resume_points)
     return Load(read.load_id, read.connection, read.run_id, read.parts, states, points, read.transformed)
+
+
+def tables_from_json(text: str) -> set[TableName]:
+    """The tables of a load. The records of a relay are in none."""
+    return {part.table for part in _PLACED.decode(text).parts if not part.table_id.startswith(RELAY_ID_PREFIX)}
 
 
 def committed_to_json(committed: Iterable[CommittedRows]) -> str:

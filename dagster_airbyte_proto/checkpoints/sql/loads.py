@@ -21,6 +21,7 @@ from dagster_airbyte_proto.checkpoints.sql.load_json import (
     committed_to_json,
     load_from_json,
     load_to_json,
+    tables_from_json,
 )
 from dagster_airbyte_proto.checkpoints.sql.schema import landed_tables, loads, open_generations, run_folders
 from dagster_airbyte_proto.checkpoints.sql.states import (
@@ -180,21 +181,43 @@ def _numbers_to_look_at(tx: Connection, connection: str, before: datetime, neede
 def _ended_before(tx: Connection, connection: str, before: datetime) -> Iterator[tuple[int, str]]:
     """Yields the number and id of each load that ended before that time, but for those of runs that are not swept yet.
 
-    Loads end nearly in the order of their numbers, and the index has this order. So once a page of them has none that
-    is old, no later one is: the end of each sync looks at a page, and not at all loads of a year.
+    Loads end nearly in the order of their numbers. So once a page of them has none that is old, no later one is: the
+    end of each sync looks at a page, and not at all loads of a year.
     """
     unswept = {*tx.scalars(select(run_folders.c.run_id).where(run_folders.c.connection == connection))}
-    columns = loads.c.number, loads.c.load_id, loads.c.run_id, loads.c.ended_at
     for status in (LoadStatus.DONE, LoadStatus.DROPPED):
-        here = loads.c.connection == connection, loads.c.status == status.value
-        last, is_more = 0, True
-        while is_more:
-            query = select(*columns).where(*here, loads.c.number > last).order_by(loads.c.number).limit(_PAGE)
-            page = tx.execute(query).all()
+        for page in _pages(tx, connection, status, ("load_id", "run_id", "ended_at"), _PAGE):
             old = [row for row in page if row.ended_at and row.ended_at < before]
             yield from ((row.number, row.load_id) for row in old if row.run_id not in unswept)
-            is_more = len(page) == _PAGE and bool(old)
-            last = page[-1].number if page else last
+            if not old:
+                break
+
+
+def _pages(
+    tx: Connection, connection: str, status: LoadStatus, names: Sequence[str], size: int
+) -> Iterator[Sequence[Row[Any]]]:
+    """Yields these columns of the loads of a status, and their numbers, in the order of these: that of the index."""
+    columns = [loads.c[name] for name in ("number", *names)]
+    here = loads.c.connection == connection, loads.c.status == status.value
+    last, is_more = 0, True
+    while is_more:
+        query = select(*columns).where(*here, loads.c.number > last).order_by(loads.c.number).limit(size)
+        page = tx.execute(query).all()
+        is_more = len(page) == size
+        if page:
+            last = page[-1].number
+            yield page
+
+
+def tables_of_all(tx: Connection, connection: str) -> list[TableName]:
+    """The tables of all loads, but for those of relays. A log of a year may be larger than the memory, so it is read in
+    pages, and of each load no more than the names."""
+    found: set[TableName] = set()
+    for status in LoadStatus:
+        for page in _pages(tx, connection, status, ("body",), _PARSED):
+            for row in page:
+                found |= tables_from_json(row.body)
+    return sorted(found)
 
 
 def check_none_announced(tx: Connection, lease: Lease, doing: str) -> None:

@@ -56,7 +56,7 @@ from dagster_airbyte_proto.checkpoints.stored_config import ConfigChange, Config
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
 from dagster_airbyte_proto.loads.push import SealedPlan
-from dagster_airbyte_proto.model import State, StreamId
+from dagster_airbyte_proto.model import State, StreamId, TableName
 from dagster_airbyte_proto.schema.evolution import SchemaChange
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
@@ -246,6 +246,10 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
     def loads(self, connection: str, *, limit: int = 100) -> Sequence[LoggedLoad]:
         with self._database.read() as tx:
             return sql_loads.newest_loads(tx, connection, limit)
+
+    def loaded_tables(self, connection: str) -> Sequence[TableName]:
+        with self._database.read() as tx:
+            return sql_loads.tables_of_all(tx, connection)
 
     def load(self, load_id: str) -> LoggedLoad | None:
         with self._database.read() as tx:

@@ -203,13 +203,11 @@ def _connection_name(call: Call, named: str) -> str:
 
 def _of_connection(call: Call, engine: "Engine", named: str) -> "list[TableName]":
     """The tables of the connection with this file or name; empty if `named` is the name of a table."""
-    from dagster_airbyte_proto.sync.maintenance.care import tables_of
-
     if not is_file(named) and named not in engine.store.connections():
         return []
     connection = _connection_name(call, named)
     call.connection = connection
-    if not (found := tables_of(engine.store, connection)):
+    if not (found := [*engine.store.loaded_tables(connection)]):
         raise ConfigError(
             f"looking up the tables of connection {connection}",
             "no load of it has been committed to a table",

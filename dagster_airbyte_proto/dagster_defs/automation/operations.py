@@ -46,7 +46,7 @@ from dagster_airbyte_proto.dagster_defs.push.retry_rejected import (
 from dagster_airbyte_proto.dagster_defs.step import stream_metadata
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, StreamsCommitted, SyncEnded
 from dagster_airbyte_proto.sync.commit_listener import CommitListener
-from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, tables_of, tables_there
+from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, tables_there
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport, resent_text
 from dagster_airbyte_proto.sync.run import sync_connection
@@ -240,7 +240,7 @@ def _care(name: str, keys: _Keys) -> dg.OpDefinition:
                 orphan_seconds=config.orphans_after_days * _DAY_SECONDS,
             )
             table_care, errors = care_of(engine.tables), []
-            names = tables_there(engine.tables, tables_of(engine.store, name), context.log.info)
+            names = tables_there(engine.tables, engine.store.loaded_tables(name), context.log.info)
             for table in chosen_tables(names, config.tables):
                 done = care_for_table(engine.store, table_care, table, options)
                 context.log.info(_care_text(done))

@@ -11,7 +11,6 @@ from dagster_airbyte_proto.dagster_defs.failures import failing_the_step
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.lease import LeaseWait
-from dagster_airbyte_proto.sync.maintenance.care import tables_of
 from dagster_airbyte_proto.sync.maintenance.table_rollback import roll_back_table
 from dagster_airbyte_proto.tables.formats import care_of
 
@@ -38,7 +37,7 @@ def table_rollback_op(name: str, connector_key: str, io_manager_key: str) -> dg.
         with failing_the_step():
             tables = table_io_manager(context.resources, io_manager_key, name).tables({"dagster-run": context.run_id})
             with opened_engine(connector, tables) as engine:
-                chosen = chosen_tables(tables_of(engine.store, name), [config.table] if config.table else ())
+                chosen = chosen_tables(engine.store.loaded_tables(name), [config.table] if config.table else ())
                 if len(chosen) != 1:
                     raise ConfigError(
                         "rolling a table back",

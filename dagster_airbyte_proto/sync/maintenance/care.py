@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
-from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoadStatus, LoggedLoad, StateStore
+from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.staging.files.staging_folder import staging_id
@@ -55,12 +55,6 @@ class CareOptions(NamedTuple):
     compact: bool = True
     keep_seconds: float | None = KEEP_SECONDS
     orphan_seconds: float = ORPHAN_SECONDS
-
-
-def tables_of(store: DeliveryStore, connection: str) -> list[TableName]:
-    """The names of the tables that loads of the connection went into, sorted. The records of a relay are in none."""
-    parts = (part for entry in store.loads(connection, limit=NO_LIMIT) for part in entry.load.parts)
-    return sorted({part.table for part in parts if not part.is_relayed})
 
 
 def tables_there(tables: TableWriter, names: Sequence[TableName], notify: Callable[[str], None]) -> list[TableName]:

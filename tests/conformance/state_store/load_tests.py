@@ -9,7 +9,7 @@ from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding, Resolution
 from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, StateStore
 from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.loads.load import Load
-from dagster_airbyte_proto.model import State, StateScope
+from dagster_airbyte_proto.model import State, StateScope, TableName
 from tests.conformance.state_store.fixtures import (
     LOST,
     ORDERS,
@@ -115,6 +115,21 @@ class LoadTests(StoreFixtures):
         for load_id in ("a", "b", "c"):
             self.promoted(store, lease, load_of(load_id))
         assert [logged.load.load_id for logged in store.loads("shop", limit=2)] == ["c", "b"]
+        store.announce(lease, load_of("open"))
+        store.announce(lease, load_of("lost"))
+        store.resolve(lease, load_of("lost"), (), [], LOST)
+        listed = [logged.load.load_id for logged in store.loads("shop", limit=4)]
+        assert listed == ["lost", "open", "c", "b"], "whatever has become of them"
+
+    def test_the_tables_of_all_loads_are_known_but_not_what_went_to_a_destination(
+        self, store: StateStore, lease: Lease
+    ) -> None:
+        assert store.loaded_tables("shop") == []
+        for load_id, table in (("a", "users"), ("b", "orders"), ("c", "users")):
+            self.promoted(store, lease, _into(table, load_of(load_id)))
+        store.announce(lease, _into("items", load_of("open")))
+        store.announce(lease, _relayed(_into("elsewhere", load_of("relayed"))))
+        assert store.loaded_tables("shop") == [TableName("shop", name) for name in ("items", "orders", "users")]
 
     def test_a_sweep_must_leave_the_files_of_every_load(self, store: StateStore, lease: Lease) -> None:
         self.promoted(store, lease, load_of("done", paths=("d1", "d2")))
@@ -149,3 +164,8 @@ class LoadTests(StoreFixtures):
 def _relayed(load: Load) -> Load:
     parts = tuple(msgspec.structs.replace(part, table_id="relay airbyte local a program") for part in load.parts)
     return msgspec.structs.replace(load, parts=parts)
+
+
+def _into(table: str, load: Load) -> Load:
+    parts = (msgspec.structs.replace(part, table=TableName("shop", table)) for part in load.parts)
+    return msgspec.structs.replace(load, parts=tuple(parts))

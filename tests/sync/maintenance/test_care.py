@@ -28,7 +28,6 @@ from dagster_airbyte_proto.sync.maintenance.care import (
     clean,
     expirable_snapshots,
     known_loads,
-    tables_of,
 )
 from dagster_airbyte_proto.sync.maintenance.table_rollback import roll_back_table
 from dagster_airbyte_proto.tables.care import (
@@ -180,7 +179,7 @@ def test_files_of_dead_loads_are_removed_and_those_that_may_be_committed_stay(la
 def test_a_table_that_a_connection_writes_rolls_back_only_with_its_states(lake: Lake) -> None:
     lake.users(20)
     care, store = care_of(lake.tables), lake.engine.store
-    assert tables_of(store, lake.name) == [table(lake)]
+    assert store.loaded_tables(lake.name) == [table(lake)]
     third = care.history(table(lake)).changes[2].snapshot_id
     with pytest.raises(ConfigError) as refused:
         roll_back_table(lake.engine, care, table(lake), third)
