@@ -10,6 +10,7 @@ import pytest
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.loads.load import Load, StagedRows, TransformState
 from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
+from dagster_airbyte_proto.protocols.airbyte.states import AirbyteStates
 from dagster_airbyte_proto.testing import fake_tap
 from tests.cli.conftest import USERS, Place
 from tests.sync.read.test_failures import mounted
@@ -157,6 +158,20 @@ def test_secrets_in_states_are_masked_for_a_name_too(synced: Place, monkeypatch:
     file.write_text("connector: {")
     for words in (("show", "shop"), ("history", "shop"), ("list",)):
         assert synced.run("state", *words).code == 0, words
+
+
+def test_a_value_that_was_copied_with_its_secrets_masked_is_refused(synced: Place) -> None:
+    before = states(synced)
+    for words in (['{"next": 3, "token": "***"}'], ['"***"', "--key", "token"]):
+        refused = synced.json("state", "set", "shop", "users", *words, code=2)["error"]
+        assert "which stands for a secret" in refused["found"]
+    assert states(synced) == before
+    store = SqlStore("sqlite:///.airbyte-proto/state.db")
+    lease = store.acquire("shop", run_id="r", holder="one", seconds=60)
+    store.change_state(lease, StreamId.of("users"), AirbyteStates().from_value(StreamId.of("users"), "***"), who="ann")
+    store.release(lease)
+    synced.json("state", "set", "shop", "users", '"*** of its own"')
+    assert states(synced)["users"] == "*** of its own"
 
 
 def test_a_value_alone_is_the_state_of_the_whole(place: Place) -> None:

@@ -24,6 +24,7 @@ from dagster_airbyte_proto.cli.commands.states.state_view import (
 )
 from dagster_airbyte_proto.cli.commands.states.state_words import (
     check_known_partition,
+    check_not_masked,
     check_partition_to_change,
     check_position,
     displaced_line,
@@ -166,8 +167,10 @@ def set_state(
     stream = stream_to_set(store, target, streams[0], namespace, partition) if streams else None
     if stream is not None and key:
         asset = Asset(target.name, stream, partition or "")
+        check_not_masked(text, filter(None, [store.kept_value(asset, key)]))
         return state_change_answer(target, store, [_set_kept_value(call, target, asset, key, text.encode())])
     before = store.states(target.name, partition=partition or "")
+    check_not_masked(text, (each.state.message for each in before))
     change = put_state(call, target, stream, exact_value(text.encode()), partition)
     answer = state_change_answer(target, store, [change])
     lines = other_partitions_line(store, target) if partition is None else [_READ_FROM_START]

@@ -5,7 +5,7 @@ Slow modules are imported when they are used; see call.py."""
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,6 +180,17 @@ def json_text(written: str, named: str) -> str:
             doing, f"it is not JSON: {error}", remedy='Write JSON such as {"next": 5}, or @FILE.'
         ) from error
     return written.strip()
+
+
+def check_not_masked(text: str, stored: Iterable[bytes]) -> None:
+    """Raises ConfigError for a value that was copied from where secrets are masked. A `stored` one may have such a text
+    of its own."""
+    from dagster_airbyte_proto.masking import MASKED
+
+    if MASKED in text and not any(MASKED.encode() in each for each in stored):
+        found = f"it has {MASKED}, which stands for a secret where values are shown: the connector would get that"
+        remedy = "Write the secret in its place. @FILE keeps it out of the shell's history."
+        raise ConfigError("reading the new value", found, remedy=remedy)
 
 
 def refuse_constant(name: str) -> Any:
