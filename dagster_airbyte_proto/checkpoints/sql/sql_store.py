@@ -166,9 +166,9 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
             before = self._database.now(tx) - timedelta(days=days)
             folded = fold_history(tx, lease.connection, before)
             sql_kept_values.forget_before(tx, lease.connection, folded.version, self._database.now(tx))
-            sql_loads.prune(tx, lease.connection, folded.loads_before)
+            sql_loads.prune(tx, lease.connection, folded.before)
             sql_runs.prune(tx, lease.connection, before)
-            sql_profiles.prune_changes(tx, lease.connection, before)
+            sql_profiles.prune_changes(tx, lease.connection, folded.before)
             sql_deliveries.prune_rejections(tx, lease.connection, before)
 
     def reports(self, connection: str, run_id: str) -> Sequence[str]:

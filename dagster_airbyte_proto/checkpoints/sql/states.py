@@ -44,12 +44,12 @@ class ChangeNote(NamedTuple):
 class FoldedHistory(NamedTuple):
     """The version into which all before it are folded, 0 for none: no rollback goes further back.
 
-    A load that ended before `loads_before` belongs to that version or to an older one, however many versions wait to be
-    folded. Of the loads after that a rollback may need each.
+    Loads, and changes of streams, from before `before` belong to that version or to an older one, however many versions
+    wait to be folded. Of the later ones a rollback may need each.
     """
 
     version: int
-    loads_before: datetime
+    before: datetime
 
 
 def key_columns(key: StateKey) -> dict[str, str]:

@@ -86,25 +86,27 @@ class RetentionTests(StoreFixtures):
             stream_state(streams[500], "1")
         ]
 
-    def test_loads_of_versions_that_wait_stay_with_these(
+    def test_loads_and_changes_of_versions_that_wait_stay_with_these(
         self, store: StateStore, lease: Lease, clock: HandClock
     ) -> None:
         """A rollback with tables may still go to such a version. Without the load that a table had then, it would take
-        the table for one that had no rows."""
+        the table for one that had no rows; without the changes since, its texts for those of today."""
         streams = [StreamId.of(f"s{number}") for number in range(1100)]
         numbers = count(1)
 
-        def left(*moved: StreamId) -> list[str]:
+        def left(*moved: StreamId) -> tuple[list[str], int]:
             number = next(numbers)
+            gone = USERS, SchemaChange(ChangeKind.STREAM_GONE)
+            store.save_stream_profiles(lease, {USERS: profile_of("id")}, [gone])
             self.promoted(store, lease, load_of(f"l{number}", *(stream_state(each, str(number)) for each in moved)))
             clock.advance(_DAY)
             store.prune_history(lease, days=0.5)
-            return [each.load.load_id for each in store.loads("shop")]
+            return [each.load.load_id for each in store.loads("shop")], len(store.stream_changes("shop"))
 
-        assert left(*streams) == ["l1"]
-        assert left(*streams[:60]) == ["l2", "l1"]
-        assert left(*streams[:30]) == ["l3", "l2", "l1"]
-        assert left(*streams[:20]) == ["l4"]
+        assert left(*streams) == (["l1"], 0)
+        assert left(*streams[:60]) == (["l2", "l1"], 1)
+        assert left(*streams[:30]) == (["l3", "l2", "l1"], 2)
+        assert left(*streams[:20]) == (["l4"], 0)
 
     def test_a_reset_stays_a_reset(self, store: StateStore, lease: Lease, clock: HandClock) -> None:
         self.promoted(store, lease, load_of("a", stream_state(USERS, "u"), stream_state(ORDERS, "o")))
