@@ -287,6 +287,15 @@ def test_a_state_of_the_whole_says_which_it_has_displaced(synced: Place) -> None
     assert states(synced) == before
 
 
+def test_states_that_go_forward_past_a_rollback_may_be_ahead_of_their_rows(synced: Place) -> None:
+    version = synced.json("state", "history", "shop")["history"][0]["version"]
+    back = synced.run("state", "rollback", "shop", "--to", "0")
+    assert (back.code, back.err) == (0, "")
+    forward = synced.run("state", "rollback", "shop", "--to", str(version))
+    assert forward.err.startswith(f"warning: the states were rolled back since version {version}. If tables went back")
+    assert f"`airbyte-proto state rollback shop --to {version} --tables`" in forward.err
+
+
 def test_a_rollback_with_tables_that_is_stopped_says_that_it_is_to_be_repeated(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

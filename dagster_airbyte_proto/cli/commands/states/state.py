@@ -32,6 +32,7 @@ from dagster_airbyte_proto.cli.commands.states.state_words import (
     json_text,
     known_stream,
     other_partitions_line,
+    rollback_line,
     stream_of,
     stream_to_set,
 )
@@ -297,7 +298,10 @@ def rollback(call: Call, connection: str, version: int, partition: str | None, *
     store = call.store()
     check_partition_to_change(store, target, partition, "rolling back the state")
     with hand_lease(call, store, target.name, partition) as lease:
+        line = None if partition is not None else rollback_line(store, target, version)
         changes = store.rollback(lease, version, who=user_name())
+    if line and changes:
+        click.echo(line, err=True)
     answer = state_change_answer(target, store, changes)
     return answer if changes else answer._replace(parts=(_nothing_changed(target, version, partition),))
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.model import StreamId
 
 _MAX_NAMED = 10
+_MAX_CHANGES = 10_000
 
 
 @contextmanager
@@ -75,6 +76,19 @@ def displaced_line(target: Target, before: "Sequence[StoredState]", change: "Sta
     back = f"airbyte-proto state rollback {target.name} --to {change.version - 1}{partition_option(change.partition)}"
     shown = ", ".join(streams[:_MAX_NAMED])
     return [f"It has taken the place of the states of {shown}{more}: `{back}` brings them back."]
+
+
+def rollback_line(store: "StateStore", target: Target, version: int) -> str | None:
+    """A warning where states go to a version after which they were rolled back: if tables went with them to before it,
+    the states are ahead of their rows now. None where there was no such rollback."""
+    newer = (each for each in store.history(target.name, limit=_MAX_CHANGES) if each.version > version)
+    if not any(each.why == "rollback" for each in newer):
+        return None
+    command = f"airbyte-proto state rollback {target.name} --to {version} --tables"
+    return (
+        f"warning: the states were rolled back since version {version}. If tables went back with them, to before that"
+        f" version, they lack rows of it that no sync reads again: `{command}` brings these back."
+    )
 
 
 def stream_of(name: str, namespace: str | None = None) -> "StreamId":
@@ -130,7 +144,7 @@ def stream_to_set(
 
 def _known_streams(store: "DeliveryStore", target: Target, partition: str | None) -> "set[StreamId]":
     """The streams of a connection of which the store has anything."""
-    changed = {change.stream for change in store.history(target.name, limit=10_000)}
+    changed = {change.stream for change in store.history(target.name, limit=_MAX_CHANGES)}
     known = {*store.stream_profiles(target.name), *store.deliveries(target.name)}
     known |= {stream for stream in changed if stream is not None}
     for stored in store.states(target.name, partition=partition or ""):
