@@ -55,6 +55,8 @@ def test_a_plan_shows_samples_and_sends_nothing(pushed: Pushed) -> None:
     shown = pushed.shown("--plan", "--sample", "1")
     assert "planned, nothing was sent" in shown and "person 1" in shown and "person 2" not in shown
     assert not pushed.table.received()
+    logs = pushed.table.home / "logs"
+    assert [*logs.glob("*/asked/*.log")] and not [*logs.glob("*/*.log")]  # `status` takes it for no refused push.
 
 
 def test_a_plan_shows_null_and_what_is_not_removed_as_empty_cells(pushed: Pushed) -> None:
