@@ -235,7 +235,7 @@ def test_of_rows_that_may_be_there_in_clear_a_person_ends_the_load(quick_folder:
     assert [(row["id"], "name" in row) for row in shop.received("users")[had:]] == [(n, False) for n in range(12)]
 
 
-@pytestdef test_a_load_of_a_dead_run_arrives_beside_a_stream_that_cannot_be_planned(
+def test_a_load_of_a_dead_run_arrives_beside_a_stream_that_cannot_be_planned(
     server: SyncForkServer, quick_folder: Path
 ) -> None:
     shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
@@ -247,7 +247,7 @@ def test_of_rows_that_may_be_there_in_clear_a_person_ends_the_load(quick_folder:
     assert (shop.ids("users"), shop.positions()) == (list(range(9)), {"users": 9})
 
 
-.mark.parametrize("has_synced", [False, True])
+@pytest.mark.parametrize("has_synced", [False, True])
 def test_the_rest_of_a_load_does_not_go_to_another_destination(
     server: SyncForkServer, quick_folder: Path, has_synced: bool
 ) -> None:
