@@ -7,14 +7,16 @@
 3. If it is killed together with us (the whole machine, or the container that we run in), a later launch finds the
    container by its labels.
 
-docker-py is imported only when it is needed, which is hardly ever: the guardian starts fast and stays small.
+docker-py is imported only when it is needed, which is hardly ever: the guardian starts fast and stays small. It is
+looked for where its owner has it: an isolated Python sees no packages of the user, nor those of PYTHONPATH.
 """
 
 import os
 import select
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 DONE = b"D"
@@ -24,10 +26,13 @@ _RETRY_SECONDS = 0.5
 
 
 def main(arguments: list[str]) -> None:
-    control, owner, name = int(arguments[0]), int(arguments[1]), arguments[2]
-    os.set_inheritable(control, False)
-    if not _wait_for_owner(control, owner):
-        _remove(name)
+    control, owner, name, *search_path = arguments
+    os.set_inheritable(int(control), False)
+    # A service manager signals every process of a service at once. The end of our owner tells us when to act.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if not _wait_for_owner(int(control), int(owner)):
+        _remove(name, search_path)
 
 
 def _wait_for_owner(control: int, owner: int) -> bool:
@@ -39,15 +44,19 @@ def _wait_for_owner(control: int, owner: int) -> bool:
     if os.getppid() != owner:
         return False
     poll.poll()
-    return bool(select.select([control], [], [], 0)[0]) and os.read(control, 1) == DONE
+    # `select` would refuse a descriptor from 1024 on. It has the number that it has in its owner.
+    pipe = select.poll()
+    pipe.register(control, select.POLLIN)
+    return bool(pipe.poll(0)) and os.read(control, 1) == DONE
 
 
-def _remove(name: str) -> None:
+def _remove(name: str, search_path: Sequence[str]) -> None:
     """Removes the container and its volume, and retries for a while.
 
     The owner may have died just before the daemon created the container. A daemon that is down may come back with the
     container, or with its volume alone.
     """
+    sys.path[:0] = search_path
     import docker
 
     def removed(remove: Callable[..., None], **options: bool) -> bool:

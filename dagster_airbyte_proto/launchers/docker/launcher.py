@@ -297,7 +297,9 @@ def _attach(daemon: docker.APIClient, name: str, stream: str) -> Any:
 
 def _start_guardian(name: str) -> Guardian:
     control_reader, control = os.pipe()
-    command = [sys.executable, "-I", guardian_program.__file__, str(control_reader), str(os.getpid()), name]
+    search_path = [each for each in sys.path if each]  # Docker's client may be a package of the user.
+    arguments = [str(control_reader), str(os.getpid()), name, *search_path]
+    command = [sys.executable, "-I", guardian_program.__file__, *arguments]
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
