@@ -258,7 +258,7 @@ class DockerConnector:
         # The init reports 128 + n if signal n ended the connector. A connector that exits with such a code looks the
         # same.
         code = int(state["ExitCode"])
-        by_signal = code - _SIGNAL_CODE_BASE if code > _SIGNAL_CODE_BASE else None
+        by_signal = _signal_of(code)
         if self._is_over_time and code == 0:  # It ends well at SIGTERM; what it was started for is not done.
             by_signal = signal.SIGTERM
         return ExitReport(
@@ -279,6 +279,12 @@ class DockerConnector:
         # The daemon learns of out-of-memory separately from the exit: sometimes later, or never.
         is_killed = by_signal == signal.SIGKILL and not self._stop_requested
         return f"perhaps {self._over_memory}" if is_killed else ""
+
+
+def _signal_of(code: int) -> int | None:
+    """The signal by which an init reports that the connector ended; None for a code, such as the 255 of `exit(-1)`."""
+    number = code - _SIGNAL_CODE_BASE
+    return number if 0 < number < signal.NSIG else None
 
 
 def _exec_error(container: ContainerHandle, report: ExitReport) -> ProtoError | None:

@@ -124,7 +124,7 @@ def main(arguments: list[str]) -> None:
         _release_standard_streams()
         _watch(task, child, wake)
         code, peak_bytes = _end_all(child, wake)
-        if task.is_sandboxed and code > _SIGNALLED:
+        if task.is_sandboxed and _SIGNALLED < code < _SIGNALLED + signal.NSIG:  # 255 is a code, and no signal
             code = _SIGNALLED - code
         if oom_kills is not None:
             _report_line(task.report, f"oom_kills {(_oom_kills() or oom_kills) - oom_kills}")

@@ -1,4 +1,5 @@
-"""The command and the folder that a container starts with, by what its image says of them."""
+"""The command and the folder that a container starts with, by what its image says of them, and the code that it ends
+with."""
 
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.files import FOLDER, start_folder
 from dagster_airbyte_proto.launchers.docker.images import Image, image_entrypoint
+from dagster_airbyte_proto.launchers.docker.running_container import _signal_of
 
 _ENTRY = {"Entrypoint": ["node", "main.js"]}
 _SHELL = {"Entrypoint": ["docker-entrypoint.sh"], "Cmd": ["node", "main.js"]}
@@ -41,3 +43,9 @@ def test_it_starts_in_the_folder_of_its_image_where_it_gets_no_arguments() -> No
     assert start_folder({"Config": {"WorkingDir": "/app"}}, has_arguments=False) == "/app"
     assert start_folder({"Config": {"WorkingDir": "/app"}}, has_arguments=True) == FOLDER
     assert start_folder({"Config": {"WorkingDir": ""}}, has_arguments=False) == FOLDER
+
+
+@pytest.mark.parametrize(("code", "number"), [(1, None), (128, None), (137, 9), (139, 11), (255, None)])
+def test_a_code_that_is_that_of_no_signal_is_a_code(code: int, number: int | None) -> None:
+    """As the 255 of `System.exit(-1)`, which is no signal 127."""
+    assert _signal_of(code) == number

@@ -103,6 +103,13 @@ def test_it_may_end_by_itself_at_sigterm(runs_folder: Path) -> None:
     assert (report_of(connector).code, report_of(connector).stopped) == (7, True)
 
 
+def test_a_code_that_is_that_of_no_signal_is_a_code(runs_folder: Path) -> None:
+    connector = LocalLauncher(["sh", "-c", "exit 255"], options=_options(runs_folder)).launch(
+        Invocation(()), environment={}
+    )
+    assert (report_of(connector).code, report_of(connector).signal) == (255, None)
+
+
 def _tried(
     script: str, runs_folder: Path, permissions: Permissions = _CONFINED, **environment: str
 ) -> Mapping[str, str]:
