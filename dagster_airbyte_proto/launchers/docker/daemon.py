@@ -8,6 +8,7 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.utils import kwargs_from_env
+from urllib3.exceptions import HTTPError
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 
@@ -54,6 +55,9 @@ def docker_errors(action: str, image: str) -> Iterator[None]:
         elif known.retryable and error.status_code == requests.codes.bad_request:
             known = ConfigError(action, message, remedy=_CORRECT_LAUNCH)
         raise known from error
+    except HTTPError as error:  # docker-py reads the messages of a pull past requests, and passes urllib3's errors on
+        found = "Docker's daemon went away in the middle of its answer"
+        raise ConnectorError(action, found, remedy="Is it running?", retryable=True) from error
     except UNREACHABLE as error:
         raise ConnectorError(
             action, f"Docker's daemon does not answer: {root_cause(error)}", remedy="Is it running?", retryable=True
