@@ -40,7 +40,12 @@ class RunFolder:
 
         First removes the folders of dead runs there.
         """
-        parent = (parent or Path(tempfile.gettempdir())).absolute()
+        doing = "making the private folder of a run"
+        remedy = "Make room there." if parent else "Make room there, or name another folder by TMPDIR."
+        try:
+            parent = (parent or Path(tempfile.gettempdir())).absolute()
+        except OSError as error:  # Neither TMPDIR nor a folder of the system can be written to.
+            raise StagingError(doing, error.strerror or str(error), remedy=remedy) from error
         try:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             remove_dead_folders(parent)
@@ -52,9 +57,7 @@ class RunFolder:
                 folder.remove()
                 raise
         except OSError as error:
-            raise StagingError(
-                "making the private folder of a run", f"{error.strerror or error} ({parent})", remedy="Make room there."
-            ) from error
+            raise StagingError(doing, f"{error.strerror or error} ({parent})", remedy=remedy) from error
         return folder
 
     @classmethod

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path, PosixPath
 
@@ -87,6 +88,15 @@ def test_a_place_that_cannot_hold_it_is_a_staging_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StagingError, match="private folder"):
         RunFolder.make(tmp_path / "file" / "runs", {})
+
+
+def test_without_a_temporary_folder_it_is_a_staging_error_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a read-only disk and nothing mounted at /tmp."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "none")])
+    with pytest.raises(StagingError, match="No usable temporary directory") as refused:
+        RunFolder.make(None, {})
+    assert "TMPDIR" in refused.value.remedy
 
 
 def test_a_link_that_has_its_name_by_now_is_not_followed(tmp_path: Path) -> None:

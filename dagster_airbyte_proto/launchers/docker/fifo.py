@@ -19,6 +19,7 @@ import docker
 from docker.errors import APIError, NotFound
 from docker.types import Mount
 
+from dagster_airbyte_proto.errors import StagingError
 from dagster_airbyte_proto.launchers.run_folder import RunFolder
 from dagster_airbyte_proto.launchers.stdout_pipe import StdoutPipe
 
@@ -65,7 +66,7 @@ def create_with_fifo(
     """
     try:
         fifo = Fifo.make(parent)
-    except OSError:  # Not every file system supports named pipes.
+    except (OSError, StagingError):  # Not every file system supports named pipes, and not every one has room.
         return None
     try:
         if _try_to_create(daemon, container, partial(create, fifo)):

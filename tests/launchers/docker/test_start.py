@@ -1,11 +1,14 @@
 """The command and the folder that a container starts with, by what its image says of them, and the code that it ends
 with."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
+import docker
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers.docker.fifo import create_with_fifo
 from dagster_airbyte_proto.launchers.docker.files import FOLDER, start_folder
 from dagster_airbyte_proto.launchers.docker.images import Image, image_entrypoint
 from dagster_airbyte_proto.launchers.docker.running_container import _signal_of
@@ -49,3 +52,9 @@ def test_it_starts_in_the_folder_of_its_image_where_it_gets_no_arguments() -> No
 def test_a_code_that_is_that_of_no_signal_is_a_code(code: int, number: int | None) -> None:
     """As the 255 of `System.exit(-1)`, which is no signal 127."""
     assert _signal_of(code) == number
+
+
+def test_where_no_pipe_can_be_made_the_output_passes_through_the_daemon(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    daemon = cast("docker.APIClient", None)  # Nothing is created.
+    assert create_with_fifo(daemon, "ours", lambda _: None, tmp_path / "file") is None
