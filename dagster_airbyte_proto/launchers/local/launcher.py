@@ -13,7 +13,7 @@ from dagster_airbyte_proto.launchers.local import guardian
 from dagster_airbyte_proto.launchers.local.programs import find_program, program_identity
 from dagster_airbyte_proto.launchers.local.running_program import GUARDIAN_END_SECONDS, LocalConnector, Pipes, RunPlace
 from dagster_airbyte_proto.launchers.local.sandbox import SandboxedProgram, sandboxed_command
-from dagster_airbyte_proto.launchers.permissions import joined_variables
+from dagster_airbyte_proto.launchers.permissions import joined_variables, parse_variables
 from dagster_airbyte_proto.launchers.process import HostPlace, LaunchOptions
 from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
@@ -31,7 +31,9 @@ class LocalLauncher:
         self._options = options or LaunchOptions()
 
     def identity(self) -> str:
-        program = self._program(os.environ)
+        # A PATH among the variables of its connection says which program runs.
+        own = parse_variables(self._options.permissions.variables, os.environ)
+        program = self._program({**os.environ, **own})
         return program_identity(program, self._command, folder=self._working_folder())
 
     def host_place(self) -> HostPlace | None:

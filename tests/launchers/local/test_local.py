@@ -17,6 +17,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.local import running_program as running
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.local.running_program import LocalConnector
+from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import is_running, read_all, report_of, start, until
@@ -326,6 +327,19 @@ class TestIdentity:
         first = LocalLauncher([str(script)]).identity()
         (packages / "airbyte_cdk-7.0.dist-info").rename(packages / "airbyte_cdk-7.1.dist-info")
         assert LocalLauncher([str(script)]).identity() != first
+
+    def test_it_is_that_of_the_program_on_the_path_that_its_connection_sets(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("ours", "its own"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "source-shop").symlink_to("/bin/echo")
+        monkeypatch.setenv("PATH", str(tmp_path / "ours"))
+        own = LaunchOptions(Permissions((f"PATH={tmp_path / 'its own'}",)))
+        first = LocalLauncher(["source-shop"], options=own).identity()
+        assert first != LocalLauncher(["source-shop"]).identity()
+        (tmp_path / "ours" / "source-shop").unlink()
+        assert LocalLauncher(["source-shop"], options=own).identity() == first
 
     def test_an_unknown_program_has_none(self) -> None:
         with pytest.raises(ConfigError):
