@@ -1,5 +1,6 @@
 """A connection's connector, ready to be queried and run: its config is filled and checked, its secrets are masked."""
 
+import hashlib
 import os
 import shlex
 import threading
@@ -106,7 +107,17 @@ class ConfiguredConnector(Generic[AnyConversation]):
     def cache_key(self) -> tuple[str, str, str]:
         """The key of the connector's answers in the cache. The destination of a relay has the name of its source."""
         name = self.connection.name
-        return (f"{name}.to" if self.connection.is_relay_destination else name, self.identity, self.config.digest)
+        return (f"{name}.to" if self.connection.is_relay_destination else name, self.identity, self._options_digest)
+
+    @property
+    def _options_digest(self) -> str:
+        """A digest of the config, and of the variables whose values the connection writes: some connectors have their
+        options there. Values of our own environment do not count: a token there changes from run to run."""
+        written = sorted(each for each in self.connection.connector.variables if "=" in each)
+        if not written:
+            return self.config.digest
+        text = "\0".join([self.config.digest, *written])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
     def use_stored_config(self, store: StateStore) -> None:
         """Uses the config that the connector last rewrote, unless the user has changed their own since."""

@@ -169,3 +169,18 @@ def test_a_launcher_is_asked_once_which_connector_would_run(shop: OpenShop) -> N
             source.check_config()
             source.catalog()
     assert counting.asked == 1
+
+
+def test_streams_are_requested_again_once_the_connection_writes_another_variable(
+    shop: OpenShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = shop()
+    found = []
+    for token, schema in (("1", "sales"), ("2", "sales"), ("2", "people")):
+        monkeypatch.setenv("SHOP_TOKEN", token)
+        place.connector_options = {"env_vars": ["SHOP_TOKEN", f"SHOP_SCHEMA={schema}"]}
+        place.offer(dict(USERS))
+        with engine_of(place) as engine, opened_source(engine, Connection.from_file(place.connection_file)) as source:
+            found.append(source.cache.catalog(*source.cache_key).message is not None)
+            source.catalog()
+    assert found == [False, True, False]
