@@ -14,6 +14,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.project_folder import expanded
 
 _ACTION = "starting the connector"
+_NOEXEC = getattr(os, "ST_NOEXEC", 0)  # macOS does not show it.
 
 
 def find_program(name: str, *, search_path: str, folder: Path) -> Path:
@@ -45,6 +46,9 @@ def _executable(path: Path, *, named: str) -> Path:
     if not path.exists():
         raise ConfigError(_ACTION, f"there is no file {path}", remedy="Correct `command`, or install the program.")
     if not os.access(path, os.X_OK):
+        if path.stat().st_mode & stat.S_IXUSR and os.statvfs(path).f_flag & _NOEXEC:
+            remedy = "Mount it without `noexec`, or put the program elsewhere; a package is in the home folder."
+            raise ConfigError(_ACTION, f"{path} is on a disk that no program may run from (noexec)", remedy=remedy)
         raise ConfigError(_ACTION, f"{path} is not executable", remedy=f"chmod +x {path}")
     return path
 

@@ -23,6 +23,7 @@ from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import is_running, read_all, report_of, start, until
 from tests.launchers.conftest import FAKE_CONNECTOR
 from tests.launchers.fake_connector import LINE
+from tests.sync.read.test_failures import mounted
 from tests.sync.shop import descriptors
 
 _COMMAND = (sys.executable, "-S", str(FAKE_CONNECTOR))
@@ -265,6 +266,12 @@ class TestRefusals:
         program.chmod(stat.S_IRUSR)
         monkeypatch.setenv("PATH", str(tmp_path))
         assert f"{program} is not executable" in _refusal([str(program) if by_path else program.name])
+
+    def test_a_disk_that_no_program_may_run_from_is_said_to_be_one(self, tmp_path: Path) -> None:
+        with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "noexec", "tmpfs") as disk:
+            (disk / "greet").write_text("#!/bin/sh\n")
+            (disk / "greet").chmod(0o755)
+            assert "disk that no program may run from (noexec)" in _refusal([str(disk / "greet")])
 
     def test_a_folder_is_said_to_be_one(self, tmp_path: Path) -> None:
         assert "is a folder" in _refusal([str(tmp_path)])
