@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.launchers.packages.environment_use import locks_alone
 
@@ -21,6 +23,7 @@ _NOTICE_SECONDS = 5.0
 _POLL_SECONDS = 0.2
 _LIMIT_SECONDS = 3600.0  # Packages that are compiled were seen to take half of it.
 _MOST_COMMANDS = 3  # of one installation
+_LAST_WORDS_SECONDS = 2.0
 
 
 class InstallerWatch(NamedTuple):
@@ -57,27 +60,53 @@ def locked_build(path: Path, package: str, on_notice: Callable[[str], None] | No
 def run_installer(
     command: Sequence[str], environment: Mapping[str, str], watch: InstallerWatch, *, folder: Path | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Returns when the program has ended, with its code and all that it wrote. Raises ConnectorError if it hangs."""
-    ends_at = time.monotonic() + _LIMIT_SECONDS
+    """Returns when the program has ended, with its code and all that it wrote. Raises ConnectorError if it hangs.
+
+    A process that it leaves behind, such as the daemon of a build tool, is ended: it would hold the lock of the build.
+    """
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
         pass_fds=(watch.lock,), cwd=folder, start_new_session=True,
     ) as program:  # fmt: skip
         try:
-            while True:
-                try:
-                    wakes_at = min(watch.next_notice(), ends_at)
-                    output, errors = program.communicate(timeout=wakes_at - time.monotonic())
-                except subprocess.TimeoutExpired:
-                    watch.notice_time()
-                    if time.monotonic() >= ends_at:
-                        raise _hangs(command, watch) from None
-                else:
-                    return subprocess.CompletedProcess(command, program.returncode, output, errors)
+            return _completed(program, command, watch)
         except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)
+            _kill_session(program)
             raise
+
+
+def _completed(
+    program: "subprocess.Popen[bytes]", command: Sequence[str], watch: InstallerWatch
+) -> "subprocess.CompletedProcess[bytes]":
+    ends_at = time.monotonic() + _LIMIT_SECONDS
+    while True:
+        has_ended = _has_ended(program)
+        wakes_at = min(watch.next_notice(), ends_at)
+        seconds = _LAST_WORDS_SECONDS if has_ended else wakes_at - time.monotonic()
+        try:
+            output, errors = program.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as waited:
+            if has_ended:  # What it left behind has its pipes too, and they would never end.
+                _kill_session(program)
+                return subprocess.CompletedProcess(command, program.wait(), waited.stdout or b"", waited.stderr or b"")
+            watch.notice_time()
+            if time.monotonic() >= ends_at:
+                raise _hangs(command, watch) from None
+        else:
+            return subprocess.CompletedProcess(command, program.returncode, output, errors)
+
+
+def _has_ended(program: "subprocess.Popen[bytes]") -> bool:
+    """Does not reap it: its session is known by its number."""
+    try:
+        return psutil.Process(program.pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:  # Others have reaped it.
+        return True
+
+
+def _kill_session(program: "subprocess.Popen[bytes]") -> None:
+    with suppress(ProcessLookupError, PermissionError):  # all gone; only zombies (macOS)
+        os.killpg(program.pid, signal.SIGKILL)
 
 
 def _wait_for_lock(descriptor: int, path: Path, watch: InstallerWatch) -> None:
