@@ -14,6 +14,7 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import distributions
@@ -23,7 +24,7 @@ from typing import NamedTuple
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from dagster_airbyte_proto.atomic_files import write_atomically
-from dagster_airbyte_proto.errors import ConfigError, StagingError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, StagingError
 from dagster_airbyte_proto.launchers.packages.installer_process import InstallerWatch, locked_build, run_installer
 from dagster_airbyte_proto.launchers.packages.interpreters import find_matching_python, find_python, find_uv
 from dagster_airbyte_proto.launchers.packages.linked_builds import LOCK_FILE, build_and_link, lock_of_build
@@ -37,6 +38,17 @@ _REQUIREMENT = re.compile(
 )
 _PINS = "requirements.txt"
 _TAIL_LINES = 30
+# The installers report these causes only as text, which decides the class of our error: who can act.
+_NO_ROOM = re.compile("no space left on device|disk quota exceeded|read-only file system", re.IGNORECASE)
+_NO_NETWORK = re.compile(
+    "error sending request|dns error|name resolution|timed out|network timeout|network is unreachable"
+    "|connection (refused|reset|aborted)|failed to establish a new connection",
+    re.IGNORECASE,
+)
+_NETWORK_REMEDY = (
+    "Check the network, the proxy, and the package index that the installer's settings name. Once installed, a package "
+    "needs no network."
+)
 
 
 class PinnedPackage(NamedTuple):
@@ -142,20 +154,29 @@ class _Installer(NamedTuple):
         environment.setdefault("UV_COMPILE_BYTECODE", "1")
         ended = run_installer(command, environment, self.watch)
         if ended.returncode != 0:
-            output = (ended.stdout + ended.stderr).decode(errors="replace")
-            lines = without_logins(output).strip().splitlines()
-            remedy = "Check the name and the version, the package index, and which Python the connector needs."
-            if self.pins.is_file():
-                remedy += (
-                    f" It must be what {self.pins} names: if a hash differs, the index delivers another file than at "
-                    "the first installation. To allow other versions of its dependencies, remove that file."
-                )
-            raise ConfigError(
-                f"installing {package} with {Path(command[0]).name} for {self.python}",
-                "\n".join(lines[-_TAIL_LINES:]) or f"exit code {ended.returncode} without a message",
-                remedy=remedy,
-            )
+            raise self._error(Path(command[0]).name, package, ended)
         return ended.stdout
+
+    def _error(
+        self, installer: str, package: PinnedPackage, ended: "subprocess.CompletedProcess[bytes]"
+    ) -> StagingError | ConnectorError | ConfigError:
+        """The error of an installer that failed, of the class that says who can act."""
+        output = (ended.stdout + ended.stderr).decode(errors="replace")
+        doing = f"installing {package} with {installer} for {self.python}"
+        lines = without_logins(output).strip().splitlines()[-_TAIL_LINES:]
+        found = "\n".join(lines) or f"exit code {ended.returncode} without a message"
+        if _NO_ROOM.search(output):
+            remedy = f"Make room in {self.pins.parent}, and in the installer's cache; running again is safe."
+            return StagingError(doing, found, remedy=remedy)
+        if _NO_NETWORK.search(output) and "certificate" not in output.lower():
+            return ConnectorError(doing, found, remedy=_NETWORK_REMEDY, retryable=True)
+        remedy = "Check the name and the version, the package index, and which Python the connector needs."
+        if self.pins.is_file():
+            remedy += (
+                f" It must be what {self.pins} names: if a hash differs, the index delivers another file than at "
+                "the first installation. To allow other versions of its dependencies, remove that file."
+            )
+        return ConfigError(doing, found, remedy=remedy)
 
 
 def ensure_environment(

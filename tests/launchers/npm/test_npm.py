@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.errors import ConfigError, StagingError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, StagingError
 from dagster_airbyte_proto.launchers.packages.installed import installed_environments, remove_environment
 from dagster_airbyte_proto.launchers.packages.npm.installation import NpmPackage
 from dagster_airbyte_proto.launchers.packages.npm.launcher import NpmLauncher
@@ -310,9 +310,13 @@ class TestFaults:
         assert _builds(tmp_path) == []
 
     @pytest.mark.usefixtures("npm_packages")
-    def test_without_a_network_it_says_so(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_a_network_it_says_so_and_may_be_tried_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
-        assert "Check the network" in _refusal(_launcher(tmp_path))
+        with pytest.raises(ConnectorError, match="Check the network") as refused:
+            _launcher(tmp_path).identity()
+        assert refused.value.retryable
 
     @pytest.mark.usefixtures("npm_packages")
     def test_a_full_disk_is_no_fault_of_the_config(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.atomic_files import write_atomically
-from dagster_airbyte_proto.errors import ConfigError, StagingError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, StagingError
 from dagster_airbyte_proto.launchers.packages.installer_process import InstallerWatch, locked_build, run_installer
 from dagster_airbyte_proto.launchers.packages.linked_builds import LOCK_FILE, build_and_link, lock_of_build
 from dagster_airbyte_proto.launchers.packages.npm.node import Node, find_node, find_npm
@@ -49,22 +49,23 @@ _OPTIONS = (
 )  # fmt: skip
 _NETWORK_CODES = frozenset(
     {"ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENETUNREACH", "EHOSTUNREACH",
-     "ERR_SOCKET_TIMEOUT", "ENOTCACHED"}
+     "ERR_SOCKET_TIMEOUT"}
 )  # fmt: skip
 _DISK_CODES = frozenset({"ENOSPC", "EDQUOT", "EROFS"})
+_NETWORK_REMEDY = (
+    "Check the network, the proxy, and the registry in npm's settings. Once installed, a package needs no network."
+)
 _REMEDIES = {
     "E404": "Check the name of the package. npm finds a private registry by `.npmrc` or `npm_config_registry`.",
     "ETARGET": "Name a version that there is: `npm view NAME versions` lists them.",
     "E401": "Give npm its login for the registry in `.npmrc`.",
     "E403": "Give npm its login for the registry in `.npmrc`, or ask for the right to read the package.",
+    "ENOTCACHED": _NETWORK_REMEDY,
     "ENEEDAUTH": "Give npm its login for the registry in `.npmrc`.",
     "EINTEGRITY": "The registry delivers another file than at the first installation, under the same version. Find out "
     "why before you trust it: removing {lock} accepts it.",
     "EUSAGE": "{lock} is no lock of this package. Remove it, or put the right one in its place.",
 }
-_NETWORK_REMEDY = (
-    "Check the network, the proxy, and the registry in npm's settings. Once installed, a package needs no network."
-)
 
 
 _NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
@@ -206,8 +207,10 @@ class _Installer(NamedTuple):
         if code in _DISK_CODES:
             remedy = f"Make room in {folder.parent} and in npm's cache; running again is safe."
             raise StagingError(action, without_logins(summary), remedy=remedy)
+        if code in _NETWORK_CODES:
+            raise ConnectorError(action, without_logins(summary), remedy=_NETWORK_REMEDY, retryable=True)
         default = "Check the name and the version, and npm's settings (`npm config list`)."
-        remedy = _NETWORK_REMEDY if code in _NETWORK_CODES else _REMEDIES.get(code, default)
+        remedy = _REMEDIES.get(code, default)
         raise ConfigError(action, without_logins(summary), remedy=remedy.format(lock=self.kept_lock))
 
 

@@ -1,0 +1,63 @@
+"""The errors of installations: their class says who can act, and whether a retry may help."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError, StagingError
+from dagster_airbyte_proto.launchers.packages import environments
+from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
+
+_NOBODY = "http://127.0.0.1:9/simple"
+_NO_ROOM = "error: failed to write a file: No space left on device (os error 28)"
+_NO_NAME = "error: Failed to fetch\n  Caused by: dns error: Temporary failure in name resolution"
+_STRANGER = "error: Failed to fetch\n  Caused by: error sending request: invalid peer certificate: UnknownIssuer"
+_NO_VERSION = "error: No solution found: there is no version of source==1.0"
+
+
+def _failure(folder: Path) -> ProtoError:
+    with pytest.raises(ProtoError) as raised:
+        PypiLauncher("source==1.0", cache=folder / "cache").identity()
+    return raised.value
+
+
+@pytest.mark.everyday("uv")
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_an_index_that_is_away_may_come_back(installer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if installer == "pip":
+        monkeypatch.setattr(environments, "find_uv", lambda: None)
+    for name in [each for each in os.environ if each.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    for name in ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"):
+        monkeypatch.setenv(name, _NOBODY)
+    for name in ("UV_HTTP_RETRIES", "PIP_RETRIES"):  # pip says why in its retries alone.
+        monkeypatch.setenv(name, "1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    failure = _failure(tmp_path)
+    assert (type(failure), failure.retryable) == (ConnectorError, True), failure
+    assert failure.remedy.startswith("Check the network")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "retryable"),
+    [
+        (_NO_NAME, ConnectorError, True),
+        (_NO_ROOM, StagingError, True),
+        (_STRANGER, ConfigError, False),
+        (_NO_VERSION, ConfigError, False),
+    ],
+    ids=["no_name", "no_room", "stranger", "no_version"],
+)
+def test_the_words_of_the_installer_say_who_can_act(
+    said: str, kind: type[ProtoError], retryable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 2\n")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{uv.parent}{os.pathsep}{os.environ['PATH']}")
+    failure = _failure(tmp_path)
+    assert (type(failure), failure.retryable) == (kind, retryable)
+    assert failure.found == said
