@@ -105,7 +105,10 @@ def _loaded(engine: Any, component: str, compiled: str) -> tuple[Any, bool]:
         if binary is None:
             raise OSError(f"{component} is not what was written there")
         made = Component(engine, binary)
-        write_sealed(compiled, bytes(made.serialize()))
+        try:
+            write_sealed(compiled, bytes(made.serialize()))
+        except OSError as error:  # The cache saves time, and no more: with a full disk the next program compiles again.
+            os.write(2, f"{MARK}the compiled code is not kept: {error.strerror or error}\n".encode())
     return made, True
 
 
@@ -184,10 +187,14 @@ def write_sealed(path: str, content: bytes) -> None:
     """Writes a file of the cache, with its digest in front. Whoever reads sees the whole of it or nothing."""
     unfinished = f"{path}.{os.urandom(8).hex()}"  # Containers that share a folder have the same process ids.
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(_digest(path, content))
-        file.write(content)
-    os.replace(unfinished, path)  # noqa: PTH105
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_digest(path, content))
+            file.write(content)
+        os.replace(unfinished, path)  # noqa: PTH105
+    except BaseException:
+        os.unlink(unfinished)  # noqa: PTH108 - a full disk would be fuller each time
+        raise
 
 
 def _read(count: int) -> bytes:

@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
+import pytest
 
 from dagster_airbyte_proto.launchers.wasm import child_program
-from dagster_airbyte_proto.launchers.wasm.child_program import sealed_content
+from dagster_airbyte_proto.launchers.wasm.child_program import sealed_content, write_sealed
 from dagster_airbyte_proto.launchers.wasm.compiled_components import CachedComponent, cached_component
 from dagster_airbyte_proto.protocols.rapidbyte.component.wire import MessageReader, Ready
 from tests.conformance.launcher import until
@@ -73,3 +74,16 @@ def test_one_that_compiles_is_waited_for_until_it_has_ended(source: Component, t
             fcntl.flock(held, fcntl.LOCK_UN)  # As where its holder was killed: nothing is there.
             assert _was_compiled(program)
     assert sealed_content(str(component.compiled)) is not None
+
+
+def test_one_whose_code_cannot_be_kept_runs_all_the_same(source: Component, tmp_path: Path) -> None:
+    component = cached_component(source.path.read_bytes(), "source.wasm", tmp_path)
+    with _started(component._replace(compiled=tmp_path / "no folder" / component.compiled.name)) as program:
+        assert _was_compiled(program)
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "source.wasm").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_sealed(str(tmp_path / "source.wasm"), b"code")
+    assert [each.name for each in tmp_path.iterdir()] == ["source.wasm"]
