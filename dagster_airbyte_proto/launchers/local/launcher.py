@@ -108,7 +108,7 @@ def _start(
         os.close(control_reader)
         os.close(report_writer)
     try:
-        first_report = _first_report(report, command[0])
+        first_report = _first_report(report, command[0], process)
     except BaseException:
         os.close(control)  # this ends the guardian and whatever it started
         os.close(report)
@@ -117,7 +117,7 @@ def _start(
     return LocalConnector(process, Pipes(control, report), first_report, place, options)
 
 
-def _first_report(report: int, program: str) -> bytes:
+def _first_report(report: int, program: str, guardian_process: subprocess.Popen[bytes]) -> bytes:
     """The guardian's first report; more may have come with it. Raises ConfigError if the program cannot run."""
     poll = select.poll()
     poll.register(report, select.POLLIN)
@@ -128,7 +128,23 @@ def _first_report(report: int, program: str) -> bytes:
     if verb == b"failed":
         found = f"{program} does not start: {_start_failure(int(number))}"
         raise ConfigError("starting the connector", found, remedy="Repair it, or correct the connection's launch.")
-    raise ConnectorError("starting the connector", f"its guardian did not start ({sys.executable})", retryable=True)
+    reason = _loader_error(guardian_process)
+    raise ConnectorError(
+        "starting the connector",
+        f"its guardian did not start ({reason or sys.executable})",
+        remedy="Name the variable that our Python needs, such as LD_LIBRARY_PATH, in env_vars." if reason else "",
+        retryable=not reason,
+    )
+
+
+def _loader_error(guardian_process: subprocess.Popen[bytes]) -> str:
+    """The line by which the system says why our Python cannot be loaded, if it does: Python may need a variable of our
+    environment that a connector does not get. No other line, which a connector may have written."""
+    assert guardian_process.stderr is not None, "it was started with a pipe"
+    os.set_blocking(guardian_process.stderr.fileno(), False)
+    said = guardian_process.stderr.read(4096) or b""
+    lines = said.decode(errors="replace").splitlines()
+    return next((each for each in lines if each.startswith(f"{sys.executable}: ")), "")
 
 
 def _start_failure(error_number: int) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers.local import running_program as running
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.local.running_program import LocalConnector
@@ -286,6 +286,17 @@ class TestRefusals:
 
     def test_a_missing_working_folder_is_said_to_be_so(self, tmp_path: Path) -> None:
         assert "working folder" in _refusal(["true"], LaunchOptions(working_folder=tmp_path / "gone"))
+
+    def test_a_python_of_ours_that_cannot_be_loaded_is_told_with_the_way_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It may need a variable that a connector does not get."""
+        python = _not_a_program(tmp_path)
+        python.write_text('#!/bin/sh\necho "$0: error while loading shared libraries: libpython3.so" >&2\nexit 127\n')
+        monkeypatch.setattr(sys, "executable", str(python))
+        with pytest.raises(ConnectorError, match="error while loading shared libraries") as refused:
+            LocalLauncher(["true"]).launch(Invocation(()), environment={})
+        assert "LD_LIBRARY_PATH, in env_vars" in refused.value.remedy
 
     def test_an_empty_command_is_refused(self) -> None:
         assert "it is empty" in _refusal([])
