@@ -92,10 +92,15 @@ class LocalConnector:
     def _read(self, timeout_seconds: float) -> bytes | None:
         if self._stdout is None:
             return b""
+        has_ended = self._ended.is_set()
         poll = select.poll()
         poll.register(self._stdout, select.POLLIN)
-        if not poll.poll(max(0.0, timeout_seconds) * 1000):
-            return None
+        if not poll.poll(0 if has_ended else max(0.0, timeout_seconds) * 1000):
+            if not has_ended:
+                return None
+            # A process that nobody could kill (another user's, or one whose guardian was killed) holds the other end.
+            self._close_stdout()
+            return b""
         chunk = self._stdout.read()
         if not chunk:
             self._close_stdout()

@@ -79,6 +79,7 @@ class TestDyingWithUs:
         os.kill(_guardian_of(processes[0]), signal.SIGKILL)
         report = report_of(connector)
         assert (report.code, report.signal, report.stopped) == (None, signal.SIGKILL, False)
+        assert connector.read(0) == b"", "one that left the group lives on, and holds the pipe"
         in_group = processes[:1] + [process for process in processes[1:] if _group(process) == processes[0]]
         until(lambda: not any(map(is_running, in_group)), "its group is gone")
         assert list(runs_folder.iterdir()) == []
