@@ -22,9 +22,10 @@ from dagster_airbyte_proto.errors import ConfigError
 PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
 """The variables of proxies, in small letters. Programs read them in capitals too."""
 _ALLOWED = frozenset({"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR"})
-_CERTIFICATES = frozenset(
+CERTIFICATES = frozenset(
     {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"}
 )
+"""The variables that name files, or folders, of public certificates."""
 _COMPILERS = frozenset({"CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "PKG_CONFIG_PATH"})
 _INSTALLER_PREFIXES = ("UV_", "PIP_", "XDG_")
 """uv and pip find their caches and their files of settings by the folders of XDG."""
@@ -142,4 +143,4 @@ def _parsed(written: Iterable[str], host: Mapping[str, str]) -> tuple[dict[str, 
 
 
 def _is_allowed(name: str) -> bool:
-    return name in _ALLOWED or name in _CERTIFICATES or name.startswith("LC_") or name.lower() in PROXY_VARIABLES
+    return name in _ALLOWED or name in CERTIFICATES or name.startswith("LC_") or name.lower() in PROXY_VARIABLES

@@ -3,7 +3,8 @@
 1. All files can be read as before, none written, but some folders are hidden behind empty ones: /tmp, /run (sockets of
    other programs, Docker's among them, and secrets of containers), the user's home, and those that `hidden` names.
 2. What the program needs of hidden folders is put back, read-only: its own file, its Python environment and that one's
-   interpreter, the files in its command line. A script in a `node_modules` comes with all of that folder.
+   interpreter, the files in its command line, and those of certificates that its variables name. A script in a
+   `node_modules` comes with all of that folder.
 3. It writes to the private folder of its run, to its working folder if the connection names one, and to /tmp.
 4. Folders deeper in the tree come last, so that they win over those around them.
 5. A file that `hidden_files` names is hidden with its folder, wherever that can be seen, and all else in the folder is
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.permissions import Permissions
+from dagster_airbyte_proto.launchers.permissions import CERTIFICATES, Permissions
 
 _BASE = (
     "--unshare-all", "--die-with-parent", "--cap-drop", "ALL",
@@ -116,11 +117,21 @@ def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
 
 def _granted(program: SandboxedProgram, hidden: Sequence[Path]) -> Iterator[Path]:
     """The parts of hidden folders that the program needs: whole folders, or a file where its folder has more in it."""
-    needed = [*_needed(program), *((path, path) for path in _NAME_SERVERS if path.is_dir())]
+    public = (*(path for path in _NAME_SERVERS if path.is_dir()), *_certificates(program.environment))
+    needed = [*_needed(program), *((path, path) for path in public)]
     for folder, file in {*needed, *((folder.resolve(), file.resolve()) for folder, file in needed)}:
         place = file if any(each.is_relative_to(folder) for each in hidden) else folder
         if any(place.is_relative_to(each) for each in hidden):
             yield place
+
+
+def _certificates(environment: Mapping[str, str]) -> Iterator[Path]:
+    """The files of certificates that its variables name: a proxy may have an authority of its own."""
+    for name in sorted(CERTIFICATES & environment.keys()):
+        with suppress(OSError):  # not to be looked at
+            path = Path(environment[name])
+            if path.is_absolute() and path.is_file():
+                yield path
 
 
 def _needed(program: SandboxedProgram) -> Iterator[tuple[Path, Path]]:

@@ -160,6 +160,17 @@ def test_it_reads_no_secret_of_ours_and_writes_nowhere(tmp_path: Path, runs_fold
     assert found["here"] == "y"
 
 
+def test_it_reads_the_certificates_that_its_variables_name(tmp_path: Path, runs_folder: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("authorities.pem", "keys"):
+        (home / name).write_text("trusted")
+    script = 'echo "named $(cat "$SSL_CERT_FILE")"; echo "seen $(ls "${SSL_CERT_FILE%/*}")"'
+    permissions = _CONFINED._replace(hidden=(home,))
+    found = _tried(script, runs_folder, permissions, SSL_CERT_FILE=str(home / "authorities.pem"))
+    assert found == {"named": "trusted", "seen": "authorities.pem"}
+
+
 def test_it_writes_to_the_folders_that_are_named(tmp_path: Path, runs_folder: Path) -> None:
     for name in ("working", "batches"):
         (tmp_path / name).mkdir()
