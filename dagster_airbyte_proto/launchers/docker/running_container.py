@@ -17,6 +17,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -267,8 +268,8 @@ class DockerConnector:
             stopped=self._stop_requested,
             seconds=time.monotonic() - self._started_at,
             stderr_tail=self._stderr.lines(),
-            reason=self._reason(by_signal, is_out_of_memory=bool(state.get("OOMKilled"))),
-            is_over_limit=self._is_over_time or bool(state.get("OOMKilled")),
+            reason=self._reason(by_signal, is_out_of_memory=_was_out_of_memory(state)),
+            is_over_limit=self._is_over_time or _was_out_of_memory(state),
         )
 
     def _reason(self, by_signal: int | None, *, is_out_of_memory: bool) -> str:
@@ -279,6 +280,12 @@ class DockerConnector:
         # The daemon learns of out-of-memory separately from the exit: sometimes later, or never.
         is_killed = by_signal == signal.SIGKILL and not self._stop_requested
         return f"perhaps {self._over_memory}" if is_killed else ""
+
+
+def _was_out_of_memory(state: Mapping[str, Any]) -> bool:
+    """True if the connector ended for its memory. The daemon notes that also where the kernel has ended another process
+    of the container, and the connector ends well after that: then its own errors count."""
+    return bool(state.get("OOMKilled")) and int(state["ExitCode"]) != 0
 
 
 def _signal_of(code: int) -> int | None:

@@ -11,7 +11,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.fifo import create_with_fifo
 from dagster_airbyte_proto.launchers.docker.files import FOLDER, start_folder
 from dagster_airbyte_proto.launchers.docker.images import Image, image_entrypoint
-from dagster_airbyte_proto.launchers.docker.running_container import _signal_of
+from dagster_airbyte_proto.launchers.docker.running_container import _signal_of, _was_out_of_memory
 
 _ENTRY = {"Entrypoint": ["node", "main.js"]}
 _SHELL = {"Entrypoint": ["docker-entrypoint.sh"], "Cmd": ["node", "main.js"]}
@@ -52,6 +52,12 @@ def test_it_starts_in_the_folder_of_its_image_where_it_gets_no_arguments() -> No
 def test_a_code_that_is_that_of_no_signal_is_a_code(code: int, number: int | None) -> None:
     """As the 255 of `System.exit(-1)`, which is no signal 127."""
     assert _signal_of(code) == number
+
+
+@pytest.mark.parametrize(("is_noted", "code", "ended_for_it"), [(True, 137, True), (True, 0, False), (False, 1, False)])
+def test_one_that_ends_well_has_not_ended_for_its_memory(is_noted: bool, code: int, ended_for_it: bool) -> None:
+    """A process that it had started may have. An error that it reports then would be taken for that of the limit."""
+    assert _was_out_of_memory({"OOMKilled": is_noted, "ExitCode": code}) is ended_for_it
 
 
 def test_where_no_pipe_can_be_made_the_output_passes_through_the_daemon(tmp_path: Path) -> None:
