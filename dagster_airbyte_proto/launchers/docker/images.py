@@ -2,18 +2,21 @@
 
 import re
 import shlex
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 import docker
 from docker.errors import APIError, ImageNotFound
 
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers.docker.daemon import docker_errors, error_from_message
 from dagster_airbyte_proto.launchers.docker.deployment import ImageRegistry
 
 _NOTIFY_SECONDS = 5.0
+_STALL_SECONDS = 1800.0  # While a large layer is checked or unpacked, few messages come.
 _ACTION = "looking for the connector's image"
 
 Notify = Callable[[str], None]
@@ -98,7 +101,7 @@ def _pull(daemon: docker.APIClient, image: Image, notify: Notify) -> None:
     notify(f"pulling image {image.name}")
     began, progress = time.monotonic(), PullProgress()
     notified_at = began
-    for message in daemon.pull(image.name, stream=True, decode=True, platform=image.platform):
+    for message in _messages(daemon, image):
         if "error" in message:
             raise error_from_message(_ACTION, image.name, str(message["error"]))
         progress.update(message)
@@ -106,6 +109,34 @@ def _pull(daemon: docker.APIClient, image: Image, notify: Notify) -> None:
             notified_at = now
             notify(f"pulling image {image.name}: {progress.summary()}")
     notify(f"pulled image {image.name} in {time.monotonic() - began:.0f} s")
+
+
+def _messages(daemon: docker.APIClient, image: Image) -> Iterator[Mapping[str, Any]]:
+    """The messages of a pull. Raises ConnectorError if no more come: docker-py would wait for them for ever, and so
+    does the daemon for a registry that has stopped in the middle of a layer."""
+    came: SimpleQueue[Mapping[str, Any] | BaseException | None] = SimpleQueue()
+
+    def read() -> None:
+        try:
+            for message in daemon.pull(image.name, stream=True, decode=True, platform=image.platform):
+                came.put(message)
+            came.put(None)
+        except BaseException as error:  # noqa: BLE001 - the edge of a thread: raised again where it is waited for
+            came.put(error)
+
+    threading.Thread(target=read, name="image-pull", daemon=True).start()
+    while True:
+        try:
+            found = came.get(timeout=_STALL_SECONDS)
+        except Empty:
+            stalled = f"the pull of image {image.name} has not moved for {_STALL_SECONDS:,.0f} s"
+            remedy = "Does its registry answer? Try `docker pull` on the daemon's machine."
+            raise ConnectorError(_ACTION, stalled, remedy=remedy, retryable=True) from None
+        if isinstance(found, BaseException):
+            raise found
+        if found is None:
+            return
+        yield found
 
 
 class PullProgress:

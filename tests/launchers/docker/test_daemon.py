@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
 from dagster_airbyte_proto.errors import ConnectorError
-from dagster_airbyte_proto.launchers.docker.images import Image
+from dagster_airbyte_proto.launchers.docker import images
 from dagster_airbyte_proto.launchers.docker.launcher import DockerLauncher
 
 
@@ -38,21 +39,42 @@ class _DiesDuringPulls(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-@pytest.fixture
-def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _DiesDuringPulls) as server:
+@contextmanager
+def _served(daemon: type[BaseHTTPRequestHandler], monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLauncher]:
+    """The launcher of an image, at this daemon."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), daemon) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         for name in ("DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
         for name in ("NO_PROXY", "no_proxy"):
             monkeypatch.setenv(name, "127.0.0.1")
-        yield
+        yield DockerLauncher(images.Image("acme/source:1"))
         server.shutdown()
 
 
-@pytest.mark.usefixtures("daemon")
-def test_one_that_goes_away_during_a_pull_may_come_back() -> None:
-    with pytest.raises(ConnectorError, match="Docker's daemon went away in the middle of its answer") as caught:
-        DockerLauncher(Image("acme/source:1")).identity()
+def test_one_that_goes_away_during_a_pull_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        _served(_DiesDuringPulls, monkeypatch) as launcher,
+        pytest.raises(ConnectorError, match="Docker's daemon went away in the middle of its answer") as caught,
+    ):
+        launcher.identity()
+    assert caught.value.retryable
+
+
+def test_a_pull_that_does_not_move_any_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = Event()
+
+    class Stalls(_DiesDuringPulls):
+        def do_POST(self) -> None:
+            super().do_POST()
+            released.wait(60.0)
+
+    monkeypatch.setattr(images, "_STALL_SECONDS", 0.5)
+    with (
+        _served(Stalls, monkeypatch) as launcher,
+        pytest.raises(ConnectorError, match=r"the pull of image acme/source:1 has not moved") as caught,
+    ):
+        launcher.identity()
+    released.set()
     assert caught.value.retryable
