@@ -21,6 +21,8 @@ _NO_IMAGE = ("no such image:",)
 _INVALID_SETTING = re.compile(
     r"^network .* not found|^unable to find (user|group)|^invalid volume specification|invalid reference format"
 )
+# `docker system prune` removes a network in which no container runs yet. The daemon names it by its name or its id.
+_PRUNED_NETWORK = re.compile("^network (airbyte-proto-|[0-9a-f]{64} )")
 _NO_ACCESS = ("pull access denied", "manifest unknown", "unauthorized", "no basic auth credentials")
 _NO_REGISTRY = ("dial tcp", "tls handshake timeout", "client.timeout exceeded")
 _DISK_FULL = ("no space left on device",)
@@ -82,7 +84,7 @@ def error_from_message(action: str, image: str, message: str) -> ProtoError:
     if any(word in words for word in _NO_PROGRAM):
         remedy = "Set command to a program of the image that speaks the protocol."
         return ConfigError(action, f"image {image} does not have the program to run: {message}", remedy=remedy)
-    if _INVALID_SETTING.search(words):
+    if _INVALID_SETTING.search(words) and not _PRUNED_NETWORK.match(words):
         return ConfigError(action, message, remedy=_CORRECT_LAUNCH)
     if any(word in words for word in _NO_IMAGE):
         return ConfigError(action, f"there is no image {image}", remedy=_FIND_IMAGE)

@@ -10,6 +10,7 @@ import pytest
 
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.launchers.docker import images
+from dagster_airbyte_proto.launchers.docker.daemon import error_from_message
 from dagster_airbyte_proto.launchers.docker.launcher import DockerLauncher
 
 
@@ -78,3 +79,11 @@ def test_a_pull_that_does_not_move_any_more_is_given_up(monkeypatch: pytest.Monk
         launcher.identity()
     released.set()
     assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("network", "retryable"), [("airbyte-proto-0123456789ab", True), ("0f" * 32, True), ("no-such", False)]
+)
+def test_a_network_of_ours_that_was_pruned_is_made_again_by_a_retry(network: str, retryable: bool) -> None:
+    error = error_from_message("starting the connector", "acme/source:1", f"network {network} not found")
+    assert error.retryable is retryable
