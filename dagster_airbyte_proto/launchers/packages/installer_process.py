@@ -100,7 +100,7 @@ def _has_ended(program: "subprocess.Popen[bytes]") -> bool:
     """Does not reap it: its session is known by its number."""
     try:
         return psutil.Process(program.pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.Error:  # Others have reaped it.
+    except psutil.NoSuchProcess:  # Others have reaped it.
         return True
 
 
