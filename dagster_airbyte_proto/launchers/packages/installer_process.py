@@ -1,16 +1,18 @@
 """Runs an installer under the lock of its build, which it holds also if it is orphaned. A person who waits sees how
-long it takes. Whoever stops waiting ends it, with all that it started.
+long it takes. Whoever stops waiting ends it, with all that it started, and so does the end of our process.
 
-One that hangs is ended after an hour. If it was orphaned, nobody ends it, and whoever waits for its lock gives up after
-three.
+One that hangs is ended after an hour. If it was orphaned, since our process was killed, nobody ends it, and whoever
+waits for its lock gives up after three.
 """
 
+import atexit
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,11 +70,15 @@ def run_installer(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
         pass_fds=(watch.lock,), cwd=folder, start_new_session=True,
     ) as program:  # fmt: skip
+        # Threads that wait here do not keep a process from ending, as where Dagster terminates a run.
+        kill_at_exit = atexit.register(partial(_kill_with_owner, program, os.getpid()))
         try:
             return _completed(program, command, watch)
         except BaseException:
             _kill_session(program)
             raise
+        finally:
+            atexit.unregister(kill_at_exit)
 
 
 def _completed(
@@ -107,6 +113,12 @@ def _has_ended(program: "subprocess.Popen[bytes]") -> bool:
 def _kill_session(program: "subprocess.Popen[bytes]") -> None:
     with suppress(ProcessLookupError, PermissionError):  # all gone; only zombies (macOS)
         os.killpg(program.pid, signal.SIGKILL)
+
+
+def _kill_with_owner(program: "subprocess.Popen[bytes]", owner: int) -> None:
+    """For the end of the process that started it. One that was forked from that has the same to do at its own end."""
+    if os.getpid() == owner:
+        _kill_session(program)
 
 
 def _wait_for_lock(descriptor: int, path: Path, watch: InstallerWatch) -> None:
