@@ -16,6 +16,7 @@ from dagster_airbyte_proto.launchers.local.sandbox import SandboxedProgram, sand
 from dagster_airbyte_proto.launchers.permissions import joined_variables, parse_variables
 from dagster_airbyte_proto.launchers.process import HostPlace, LaunchOptions
 from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
+from dagster_airbyte_proto.project_folder import working_folder
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
 _GUARDIAN_START_SECONDS = 30.0
@@ -65,7 +66,7 @@ class LocalLauncher:
         return find_program(self._command[0], search_path=search_path, folder=self._working_folder())
 
     def _working_folder(self) -> Path:
-        folder = self._options.working_folder or Path.cwd()
+        folder = self._options.working_folder or working_folder()
         if not folder.is_dir():
             remedy = "Make it, or correct `working_folder` in the connection's launch."
             raise ConfigError("starting the connector", f"its working folder {folder} is no folder", remedy=remedy)

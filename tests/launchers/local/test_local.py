@@ -299,6 +299,14 @@ class TestRefusals:
             LocalLauncher(["true"]).launch(Invocation(()), environment={})
         assert "LD_LIBRARY_PATH, in env_vars" in refused.value.remedy
 
+    def test_a_working_directory_that_was_removed_under_us_is_said_to_be_so(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        assert "the working directory cannot be read" in _refusal(["true"])
+
     def test_an_empty_command_is_refused(self) -> None:
         assert "it is empty" in _refusal([])
 
