@@ -28,7 +28,7 @@ _RETRY_SECONDS = 0.5
 def main(arguments: list[str]) -> None:
     control, owner, name, *search_path = arguments
     os.set_inheritable(int(control), False)
-    # A service manager signals every process of a service at once. The end of our owner tells us when to act.
+    # A service manager signals every process of a service at once. The end of our owner says when to act.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if not _wait_for_owner(int(control), int(owner)):
