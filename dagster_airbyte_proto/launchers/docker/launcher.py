@@ -132,7 +132,7 @@ class DockerLauncher:
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> DockerConnector:
         client, image = open_daemon(), self._image.name
         daemon = client.api
-        self._image_details(daemon)  # Pulls the image if necessary, before anything is created.
+        self._ensure_image(daemon)  # before anything is created
         with docker_errors("removing containers of dead runs", image):
             for each in connector_containers(daemon):
                 if self._owner.is_orphan(each):
@@ -159,6 +159,13 @@ class DockerLauncher:
         if self._details is None:
             self._details = ensure_image(daemon, self._image, self._deployment.registry, self._options.on_notice)
         return self._details
+
+    def _ensure_image(self, daemon: docker.APIClient) -> None:
+        """Pulls the image if necessary, also one that was there before: it may have been pruned since. One that is
+        always pulled is pulled once by this launcher, and then only where it is gone."""
+        was_pulled = self._details is not None and self._image.pull == "always"
+        image = self._image._replace(pull="missing") if was_pulled else self._image
+        self._details = ensure_image(daemon, image, self._deployment.registry, self._options.on_notice)
 
     def _user(self, daemon: docker.APIClient) -> str:
         return run_user(self._image_details(daemon), self._confinement.user)

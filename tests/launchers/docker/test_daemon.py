@@ -5,13 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.launchers.docker import images
 from dagster_airbyte_proto.launchers.docker.daemon import error_from_message
-from dagster_airbyte_proto.launchers.docker.launcher import DockerLauncher
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.protocols.conversation import Invocation
+
+_IMAGE = {"Id": "sha256:0123", "RepoDigests": [], "Config": {"Entrypoint": ["/run"]}}
 
 
 class _DiesDuringPulls(BaseHTTPRequestHandler):
@@ -20,22 +24,29 @@ class _DiesDuringPulls(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        is_version = self.path.endswith("/version")
-        answer = {"ApiVersion": "1.44"} if is_version else {"message": "No such image: acme/source:1"}
-        content = json.dumps(answer).encode()
-        self.send_response(200 if is_version else 404)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        if self.path.endswith("/version"):
+            self._answer(200, {"ApiVersion": "1.44"})
+        else:
+            self._answer(404, {"message": "No such image: acme/source:1"})
 
     def do_POST(self) -> None:
+        self._begin_pull()
+        self.close_connection = True
+
+    def _begin_pull(self) -> None:
         message = json.dumps({"status": "Downloading", "id": "layer"}).encode() + b"\r\n"
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.write(b"%x\r\n%b\r\n" % (len(message), message))
-        self.close_connection = True
+
+    def _answer(self, status: int, value: Any) -> None:
+        content = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
 
     def log_message(self, *_: object) -> None: ...
 
@@ -50,7 +61,7 @@ def _served(daemon: type[BaseHTTPRequestHandler], monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
         for name in ("NO_PROXY", "no_proxy"):
             monkeypatch.setenv(name, "127.0.0.1")
-        yield DockerLauncher(images.Image("acme/source:1"))
+        yield DockerLauncher(images.Image("acme/source:1"), Confinement(network="none"))
         server.shutdown()
 
 
@@ -79,6 +90,43 @@ def test_a_pull_that_does_not_move_any_more_is_given_up(monkeypatch: pytest.Monk
         launcher.identity()
     released.set()
     assert caught.value.retryable
+
+
+def test_an_image_that_was_pruned_since_is_pulled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a `docker system prune --all` each night: between two containers of a run nothing uses the image."""
+
+    class Prunes(_DiesDuringPulls):
+        has_image = True
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path.endswith("/images/acme/source:1/json") and self.has_image:
+                self._answer(200, _IMAGE)
+            elif path.endswith(("/volumes", "/containers/json", "/info")):
+                empty: dict[str, Any] = {"volumes": {"Volumes": []}, "json": [], "info": {"NCPU": 2}}
+                self._answer(200, empty[path.rpartition("/")[2]])
+            else:
+                super().do_GET()
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if "/images/create?" in self.path:
+                type(self).has_image = True
+                self._begin_pull()
+                self.wfile.write(b"0\r\n\r\n")
+            elif self.has_image:
+                self._answer(500, {"message": "the image is there"})  # No more is to be seen here.
+            else:
+                self._answer(404, {"message": "No such image: acme/source:1"})
+
+        def do_DELETE(self) -> None:
+            self._answer(404, {"message": "No such container"})
+
+    with _served(Prunes, monkeypatch) as launcher:
+        launcher.identity()
+        Prunes.has_image = False
+        with pytest.raises(ConnectorError, match="the image is there"):
+            launcher.launch(Invocation(("spec",)), environment={})
 
 
 @pytest.mark.parametrize(
