@@ -39,11 +39,10 @@ _REQUIREMENT = re.compile(
 _PINS = "requirements.txt"
 _TAIL_LINES = 30
 # The installers report these causes only as text, which decides the class of our error: who can act.
-_NO_ROOM = re.compile("no space left on device|disk quota exceeded|read-only file system", re.IGNORECASE)
+_NO_ROOM = re.compile("no space left on device|disk quota exceeded|read-only file system")
 _NO_NETWORK = re.compile(
     "error sending request|dns error|name resolution|timed out|network timeout|network is unreachable"
     "|connection (refused|reset|aborted)|failed to establish a new connection",
-    re.IGNORECASE,
 )
 _NETWORK_REMEDY = (
     "Check the network, the proxy, and the package index that the installer's settings name. Once installed, a package "
@@ -165,11 +164,15 @@ class _Installer(NamedTuple):
         doing = f"installing {package} with {installer} for {self.python}"
         lines = without_logins(output).strip().splitlines()[-_TAIL_LINES:]
         found = "\n".join(lines) or f"exit code {ended.returncode} without a message"
-        if _NO_ROOM.search(output):
+        words = output.lower()
+        if _NO_ROOM.search(words):
             remedy = f"Make room in {self.pins.parent}, and in the installer's cache; running again is safe."
             return StagingError(doing, found, remedy=remedy)
-        if _NO_NETWORK.search(output) and "certificate" not in output.lower():
+        if _NO_NETWORK.search(words) and "certificate" not in words:
             return ConnectorError(doing, found, remedy=_NETWORK_REMEDY, retryable=True)
+        if "permission denied" in words and "cache" in words:  # As in a container whose user has no home.
+            remedy = "Set UV_CACHE_DIR to a folder that this user may write to, or HOME to a home of theirs."
+            return ConfigError(doing, found, remedy=remedy)
         remedy = "Check the name and the version, the package index, and which Python the connector needs."
         if self.pins.is_file():
             remedy += (

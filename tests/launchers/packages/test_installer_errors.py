@@ -22,6 +22,15 @@ def _failure(folder: Path) -> ProtoError:
     return raised.value
 
 
+def _uv_that_says(text: str, folder: Path) -> Path:
+    """A program `uv` in a folder of its own, which fails with these words."""
+    uv = folder / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{text}\nEND\nexit 2\n")
+    uv.chmod(0o755)
+    return uv
+
+
 @pytest.mark.everyday("uv")
 @pytest.mark.parametrize("installer", ["uv", "pip"])
 def test_an_index_that_is_away_may_come_back(installer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,11 +62,15 @@ def test_an_index_that_is_away_may_come_back(installer: str, tmp_path: Path, mon
 def test_the_words_of_the_installer_say_who_can_act(
     said: str, kind: type[ProtoError], retryable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uv = tmp_path / "bin" / "uv"
-    uv.parent.mkdir()
-    uv.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 2\n")
-    uv.chmod(0o755)
+    uv = _uv_that_says(said, tmp_path)
     monkeypatch.setenv("PATH", f"{uv.parent}{os.pathsep}{os.environ['PATH']}")
     failure = _failure(tmp_path)
     assert (type(failure), failure.retryable) == (kind, retryable)
     assert failure.found == said
+
+
+def test_a_cache_that_may_not_be_written_has_another_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user has no home."""
+    uv = _uv_that_says("error: failed to create directory `/.cache/uv`: Permission denied (os error 13)", tmp_path)
+    monkeypatch.setenv("PATH", f"{uv.parent}{os.pathsep}{os.environ['PATH']}")
+    assert "UV_CACHE_DIR" in _failure(tmp_path).remedy
