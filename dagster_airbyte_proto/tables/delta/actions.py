@@ -113,7 +113,7 @@ def new_table_metadata(columns: IcebergSchema, comment: str, partition_columns: 
                 "id": str(uuid.uuid4()),
                 "description": comment or None,
                 "format": {"provider": "parquet", "options": {}},
-                "schemaString": json.dumps(delta_schema(columns)),
+                "schemaString": json.dumps(delta_schema(columns, is_new=True)),
                 "partitionColumns": list(partition_columns),
                 "configuration": {**TABLE_PROPERTIES, "delta.columnMapping.maxColumnId": str(_highest_id(columns))},
                 "createdTime": _now_ms(),
@@ -159,9 +159,9 @@ def metadata_with_published_columns(action: str, number: int) -> str | None:
     return json.dumps(entry)
 
 
-def delta_schema(columns: IcebergSchema) -> dict[str, Any]:
+def delta_schema(columns: IcebergSchema, *, is_new: bool = False) -> dict[str, Any]:
     """Returns Spark's JSON for a schema, with ids. Other metadata of the columns stays."""
-    return cast(dict[str, Any], spark_type(columns, _field_metadata))
+    return cast(dict[str, Any], spark_type(columns, _first_metadata if is_new else _field_metadata))
 
 
 def txn_action(load_id: str, version: int) -> str:
@@ -298,10 +298,20 @@ def _type_from_spark(kind: SparkType, ids: Iterator[int], unknown: Iterator[int]
 
 
 def _field_metadata(field: IcebergSchema) -> dict[str, Any]:
-    """Returns the metadata of a field: its id, and a physical name that every reader can take."""
+    """Returns the metadata of a field: its id, and its physical name, by which the log knows it.
+
+    That of a new field is no other one's, nor was it ever. Its own name may be the physical one of a column that was
+    renamed since, and Delta refuses two of them; or that of a column that was dropped, and then readers would skip
+    files by the statistics of the old column.
+    """
+    return {_ID: field["id"], _PHYSICAL: f"col-{uuid.uuid4()}", **field.get("metadata", {})}
+
+
+def _first_metadata(field: IcebergSchema) -> dict[str, Any]:
+    """Returns the metadata of a field of a new table: its physical name is its own, if every reader can take that."""
     name = field["name"]
-    physical = name if name.isascii() and name.isidentifier() else f"c{field['id']}"
-    return {_ID: field["id"], _PHYSICAL: physical, **field.get("metadata", {})}
+    own = {_PHYSICAL: name} if name.isascii() and name.isidentifier() else {}
+    return {**_field_metadata(field), **own}
 
 
 def _highest_id(columns: IcebergSchema) -> int:
