@@ -8,7 +8,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -129,6 +129,11 @@ def key_ids(columns: IcebergSchema, keys: tuple[str, ...]) -> list[int]:
     return [by_name[key.casefold()] for key in keys]
 
 
+def names_by_id(schema: pa.Schema) -> dict[int, str]:
+    """Returns the name of each field that has an id, nested ones too, but for the elements of arrays and maps."""
+    return dict(_named_fields(schema))
+
+
 def _struct(fields: list[pa.Field], ids: Iterator[int]) -> IcebergSchema:
     return {"type": "struct", "fields": [_field(field, ids) for field in fields]}
 
@@ -220,3 +225,19 @@ def _last_id(kind: IcebergType) -> int:
         return max((max(int(field["id"]), _last_id(field["type"])) for field in kind["fields"]), default=0)
     parts = ("element",) if kind["type"] == "list" else ("key", "value")
     return max(max(int(kind[f"{part}-id"]), _last_id(kind[part])) for part in parts)
+
+
+def _named_fields(fields: Iterable[pa.Field]) -> Iterator[tuple[int, str]]:
+    for field in fields:
+        if (number := (field.metadata or {}).get(FIELD_ID)) is not None:
+            yield int(number), field.name
+        yield from _named_fields(_members(field.type))
+
+
+def _members(kind: pa.DataType) -> list[pa.Field]:
+    """Returns the fields of a struct, or of those within an array or a map."""
+    if pa.types.is_struct(kind):
+        return [kind.field(number) for number in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        return [*_members(kind.key_type), *_members(kind.item_type)]
+    return _members(kind.value_type) if pa.types.is_list(kind) or pa.types.is_large_list(kind) else []

@@ -9,13 +9,17 @@
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto.errors import InternalError, TableError
+from dagster_airbyte_proto.loads.column_ids import arrow_schema, names_by_id
 from dagster_airbyte_proto.loads.load import FileContent, HighWaterMark, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, Freshness
 from dagster_airbyte_proto.model import DEDUPLICATING, REPLACING
+from dagster_airbyte_proto.schema.evolution import IcebergSchema
+from dagster_airbyte_proto.schema.names import case_folded
 from dagster_airbyte_proto.tables.abilities import Abilities
 
 
@@ -82,14 +86,26 @@ def check_mode(doing: str, abilities: Abilities, part: StagedRows) -> None:
         raise TableError(doing, found, stream=str(part.stream))
 
 
-def check_row_counts(files: Sequence[StagedFile], storage: Storage) -> None:
-    """Raises TableError for a file that has other rows than were staged: it was cut off, or is another one."""
+def check_staged_files(files: Sequence[StagedFile], storage: Storage, columns: IcebergSchema) -> None:
+    """Raises TableError for a file that Spark would not read as it was staged, to write its rows into the table.
+
+    It has other rows: it was cut off, or is another one. Or a column was renamed since: Spark finds those of a file by
+    their names, and would write nulls.
+    """
+    doing, now = "committing a load", names_by_id(arrow_schema(columns))
     for file in files:
         filesystem, path = storage.at(file.path)
-        with filesystem.open_input_file(path) as opened:
-            rows = pq.ParquetFile(opened).metadata.num_rows
+        try:
+            with filesystem.open_input_file(path) as opened, pq.ParquetFile(opened) as parquet:
+                rows, names = parquet.metadata.num_rows, names_by_id(parquet.schema_arrow)
+        except pa.ArrowInvalid as error:
+            raise TableError(doing, f"{file.path}: {str(error).partition(chr(10))[0]}") from error
         if rows != file.rows:
-            raise TableError("committing a load", f"{file.path} holds {rows} rows where {file.rows} were staged")
+            raise TableError(doing, f"{file.path} holds {rows} rows where {file.rows} were staged")
+        for number, name in names.items():
+            if case_folded(new := now.get(number, name)) != case_folded(name):
+                found = f"column {name} was renamed to {new} after its rows were staged"
+                raise TableError(doing, found, remedy="Sync again: the rows are staged again, under the new name.")
 
 
 def check_slice_column(doing: str, actual: str | None, expected: str | None, *, stream: str | None = None) -> None:

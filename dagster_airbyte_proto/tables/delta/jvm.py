@@ -120,6 +120,10 @@ class JavaDelta:
             rows += parse_add_action(str(file.json())).rows or 0
         return Removal(files, rows)
 
+    def read_all(self, snapshot: DeltaSnapshot) -> None:
+        """Makes the commit fail if files are added to the table, or taken out of it, meanwhile."""
+        snapshot.transaction.readWholeTable()
+
     def rows(self, snapshot: DeltaSnapshot) -> int | None:
         """Returns the number of rows of the table. None where only a Spark job could tell."""
         if (files := _known_files(snapshot.transaction)) is None:

@@ -70,6 +70,7 @@ from dagster_airbyte_proto.tables.part_checks import (
     check_mode,
     check_partitioning,
     check_slice_column,
+    check_staged_files,
     check_table_id,
     effective_files,
 )
@@ -260,6 +261,12 @@ class DeltaTables:
             user_metadata = load_metadata(load_id, part, self._labels, log, snapshot.version)
             places = files_to_add(snapshot.metadata, part, files)
             is_by_reference = can_add_by_reference(snapshot.metadata, files)
+            if not is_by_reference:
+                files = effective_files(part, holds_rows=True)  # A MERGE sees the rows that came in before it began.
+                check_staged_files(files, self.storage, snapshot.metadata.columns)
+            elif not replaces and len(files) < len(part.files):
+                # Its keys delete nothing, as no row is there. A row that somebody adds meanwhile makes the commit fail.
+                self.java().read_all(snapshot)
             added = list(add_actions_of(places, files, location)) if is_by_reference else []
             totals = None if replaces or not is_by_reference else totals_after(self.java().totals(snapshot), part)
         points.reach("table.committing")

@@ -54,8 +54,8 @@ from dagster_airbyte_proto.tables.part_checks import (
     check_follows,
     check_mode,
     check_partitioning,
-    check_row_counts,
     check_slice_column,
+    check_staged_files,
     check_table_id,
     effective_files,
 )
@@ -149,7 +149,8 @@ class RemoteDeltaTables:
                     shown = shows_load(self._log_folder(part.table), log.version, part.follows)
                     check_follows(doing, part, is_shown=shown)
                 if landed := self._land(log, load_id, part):
-                    discard_files(part, self.storage)
+                    if not landed.was_there:  # Else a session with a JVM may have landed them by reference.
+                        discard_files(part, self.storage)
                     return landed
         raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile", stream=stream)
 
@@ -231,8 +232,9 @@ class RemoteDeltaTables:
         """Commits a part once. Returns None if it was refused because the table changed since its log was read."""
         location, metadata, attempt = self._location(part.table), log.metadata, uuid4().hex
         key_ids(metadata.columns, part.keys)
-        files = effective_files(part, holds_rows=part.write not in REPLACING and not self._frame(part.table).isEmpty())
-        check_row_counts(files, self.storage)
+        # With its keys also where there is no row yet: a MERGE sees rows that come in before it begins, an append does not.
+        files = effective_files(part, holds_rows=True)
+        check_staged_files(files, self.storage, metadata.columns)
         staged = StagedPart(part, files, metadata.columns, metadata.slice_column)
         metadata_of_load = load_metadata(load_id, part, self._labels, self._log_folder(part.table), log.version)
         # Delta skips a load that it has of this version or a later one. So all writers of a load name the same version:

@@ -61,7 +61,7 @@ from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import (
     check_follows,
     check_mode,
-    check_row_counts,
+    check_staged_files,
     check_table_id,
     effective_files,
     high_water_mark_after,
@@ -228,7 +228,7 @@ class RemoteIcebergTables:
         base = history.current
         files = effective_files(part, holds_rows=history.may_have_rows)
         key_ids(table.log.columns, part.keys)
-        check_row_counts(files, self.storage)
+        check_staged_files(files, self.storage, table.log.columns)
         staged = StagedPart(part, files, table.log.columns, table.log.slice_column)
         labels = self._snapshot_labels(load_id, part)
         if mark := high_water_mark_after(part, history.freshness):

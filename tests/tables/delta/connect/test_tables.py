@@ -1,5 +1,6 @@
 """The conformance of Delta tables on a real Connect server, and what sessions with and without a JVM share."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from dagster_airbyte_proto.tables.delta.connect.tables import RemoteDeltaTables
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from tests.conformance.table_rows import SCHEMA, Bench, Row, names, part, table_name
+from tests.conformance.table_rows import SCHEMA, Bench, Row, before_commit, names, part, table_name
 from tests.conformance.table_slices import SlicedTableConformance
 from tests.conformance.table_witness import WitnessConformance
 from tests.conformance.table_writer import TableWriterConformance
@@ -124,3 +125,34 @@ def test_a_table_is_one_for_sessions_with_a_jvm_and_without(
         on(remote)
         found = connect().read.format("delta").load(target.location).collect()
         assert names([row.asDict() for row in found]) == [(1, "a"), (2, "c"), (3, "d"), (4, "e")]
+
+
+def test_files_that_a_session_with_a_jvm_lands_meanwhile_stay_in_the_table(
+    delta: DeltaTables, delta_settings: SparkSettings, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = RemoteDeltaTables(connect(), delta_settings)
+    target = remote.prepare(TableSpec(table_name(), SCHEMA))
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+
+    def land_by_reference() -> None:
+        monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+        assert not delta.commit("l1", load).was_there
+        monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+
+    before_commit(land_by_reference)
+    assert remote.commit("l1", load).was_there
+    assert all(Path(file.path).exists() for file in load.files)
+    found = connect().read.format("delta").load(target.location).collect()
+    assert names([row.asDict() for row in found]) == [(1, "a")]
+
+
+def test_a_row_that_comes_into_an_empty_table_meanwhile_is_replaced_by_its_key(bench: Bench) -> None:
+    target = bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
+    theirs = part(target, WriteMode.APPEND, [{"id": 1, "name": "theirs"}])
+
+    def land_theirs() -> None:
+        bench.other.commit("l2", theirs)
+
+    before_commit(land_theirs)
+    assert not bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "ours"}])).was_there
+    assert names(bench.read(target)) == [(1, "ours")]
