@@ -28,7 +28,8 @@ def column_list(columns: IcebergSchema) -> str:
 
 
 def column_changes(existing: IcebergSchema, wanted: IcebergSchema) -> Iterator[str]:
-    """Yields what `alter table` is to do until there are all `wanted` columns: each adds columns, or widens one."""
+    """Yields what `alter table` is to do until there are all `wanted` columns: each adds columns, widens one, or allows
+    it to be null."""
     return _changes((), existing, wanted)
 
 
@@ -45,7 +46,10 @@ def _changes(path: tuple[str, ...], existing: IcebergType, wanted: IcebergType) 
     known = {case_folded(str(field["name"])): field for field in existing["fields"]}
     for field in wanted["fields"]:
         if before := known.get(case_folded(str(field["name"]))):
-            yield from _changes((*path, str(before["name"])), before["type"], field["type"])
+            here = (*path, str(before["name"]))
+            if before["required"] and not field["required"]:
+                yield f"alter column {_path(here)} drop not null"
+            yield from _changes(here, before["type"], field["type"])
         else:
             yield f"add column {_path((*path, str(field['name'])))} {_type(field['type'], ': ')}{_comment(field)}"
 

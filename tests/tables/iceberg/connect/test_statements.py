@@ -56,3 +56,15 @@ def test_the_order_of_rows() -> None:
     fields = (SortField("a b", is_descending=True), SortField("c"))
     expected = "alter table t write locally ordered by `a b` desc nulls last, c asc nulls first"
     assert order_by("t", fields) == expected
+
+
+def test_a_column_that_may_be_null_from_now_on_is_allowed_to() -> None:
+    after = columns_of(pa.schema([("n", pa.int32()), ("a b", pa.struct([("x", pa.string())]))]))
+    plain, outer = after["fields"]
+    [inner] = outer["type"]["fields"]
+    strict = {**outer, "type": {**outer["type"], "fields": [{**inner, "required": True}]}}
+    before = {**after, "fields": [{**plain, "required": True}, strict]}
+    assert list(change_columns("t", before, after)) == [
+        "alter table t alter column n drop not null",
+        "alter table t alter column `a b`.x drop not null",
+    ]
