@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile
 from dagster_airbyte_proto.loads.storage import Storage
 
@@ -108,7 +109,10 @@ def _rows_of_container(data: bytes, at: int, count: int) -> tuple[Positions, int
 
 def _position_deletes(file: StagedFile, storage: Storage) -> pa.Table:
     filesystem, path = storage.at(file.path)
-    return pq.read_table(path, filesystem=filesystem, columns=["file_path", "pos"], partitioning=None)
+    try:
+        return pq.read_table(path, filesystem=filesystem, columns=["file_path", "pos"], partitioning=None)
+    except pa.ArrowInvalid as error:
+        raise TableError("committing a load", f"{file.path}: {str(error).partition(chr(10))[0]}") from error
 
 
 def _bitmap(rows: npt.NDArray[np.int64]) -> Iterator[bytes]:

@@ -2,13 +2,19 @@
 
 import struct
 from collections.abc import Collection
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.tables.deleted_rows import framed, roaring_bitmap, vector_rows
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.load import FileContent, StagedFile
+from dagster_airbyte_proto.loads.storage import LOCAL
+from dagster_airbyte_proto.tables.deleted_rows import deleted_rows, framed, roaring_bitmap, vector_rows
 
 _ROWS = st.one_of(
     st.sets(st.integers(0, 1 << 36), max_size=60),
@@ -46,3 +52,13 @@ def test_other_bytes_are_refused() -> None:
     for wrong in (data[:-1], data[:9] + b"\xff" + data[10:], framed(bytes(20)), b""):
         with pytest.raises(ValueError, match="vector"):
             vector_rows(wrong)
+
+
+def test_a_staged_file_that_was_cut_off_is_an_error_of_its_table(tmp_path: Path) -> None:
+    path = tmp_path / "positions.parquet"
+    pq.write_table(pa.table({"file_path": ["/f"], "pos": [0]}), path)
+    file = StagedFile(str(path), FileContent.POSITION_DELETES, 1, path.stat().st_size)
+    assert deleted_rows([file], LOCAL)["/f"].tolist() == [0]
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(TableError, match=path.name):
+        deleted_rows([file], LOCAL)
