@@ -87,7 +87,8 @@ class JavaTable:
         with self.alone():
             if (version := oldest_format(columns)) > self.log.format_version:
                 self._table.updateProperties().set(FORMAT_VERSION, str(version)).commit()
-            update = self._table.updateSchema().caseSensitive(False)
+            # By `schema/evolution.py` every column may be null from now on, and those that identify rows may not.
+            update = self._table.updateSchema().caseSensitive(False).setIdentifierFields([])
             update.unionByNameWith(self._iceberg.schema(columns)).commit()
 
     def add_schema(self, columns: IcebergSchema, *, seen: TableLog) -> None:

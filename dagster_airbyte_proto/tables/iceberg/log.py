@@ -243,7 +243,11 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     @property
     def partitioning(self) -> tuple[PartitionField, ...]:
         """The partition fields in their order. A transform that we do not know keeps Iceberg's name."""
-        by_id = {field["id"]: str(field["name"]) for field in self.columns["fields"]}
+        return self.partitioning_in(self.columns)
+
+    def partitioning_in(self, columns: IcebergSchema) -> tuple[PartitionField, ...]:
+        """Returns the partition fields by the names in these columns, such as those of an incomplete generation."""
+        by_id = {field["id"]: str(field["name"]) for field in columns["fields"]}
         return tuple(
             PartitionField(transform, by_id.get(field.source_id, "?"), int(width or 0))
             for field in self._partition_fields
@@ -378,6 +382,8 @@ def partition_texts(partitioning: Sequence[PartitionField]) -> tuple[str, ...]:
 def check_placement(doing: str, log: TableLog, part: StagedRows) -> None:
     """Raises TableError if the part's files do not fit the table's current partitioning."""
     if part.partitioned_by or (part.files and log.is_partitioned and log.slice_column is None):
-        check_partitioning(doing, partition_texts(log.partitioning), part.partitioned_by, stream=str(part.stream))
+        schema_id = part.branch_position.schema_id if part.branch_position else None
+        actual = partition_texts(log.partitioning_in(log.columns_of(doing, schema_id)))
+        check_partitioning(doing, actual, part.partitioned_by, stream=str(part.stream))
     elif part.files or part.slice is not None or log.slice_column == SLICE_COLUMN:
         check_slice(doing, log.slice_column, part)

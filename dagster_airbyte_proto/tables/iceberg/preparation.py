@@ -11,6 +11,7 @@ from dagster_airbyte_proto.loads.column_ids import columns_of, with_text_column
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, table_fit
 from dagster_airbyte_proto.model import MergeMode, Ordering, PartitionField, TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision, EvolutionRules, IcebergSchema, evolution_decision
+from dagster_airbyte_proto.schema.names import case_folded
 from dagster_airbyte_proto.schema.replacement import ReplacedTable, Replacement, replacement_schema
 from dagster_airbyte_proto.tables.iceberg.jvm import FORMAT_VERSION, WITH_VECTORS, JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import TableLog, partition_texts
@@ -59,9 +60,18 @@ class RequestedTable(NamedTuple):
         """Raises TableError for an existing table with another partitioning."""
         if self.is_by_reference or self.slice_column is not None:
             if self.partitioning or (log.is_partitioned and log.slice_column is None):
-                check_partitioning(doing, partition_texts(log.partitioning), partition_texts(self.partitioning))
+                requested = partition_texts(self._partitioning_in(log))
+                check_partitioning(doing, partition_texts(log.partitioning), requested)
             else:
                 check_slice_column(doing, log.slice_column, self.slice_column)
+
+    def _partitioning_in(self, log: TableLog) -> tuple[PartitionField, ...]:
+        """The partition fields by the names that the table still has for their columns."""
+        there, formerly = {case_folded(each.column) for each in log.partitioning}, self.evolution_rules.formerly
+        return tuple(
+            each if case_folded(each.column) in there else each._replace(column=formerly.get(each.column, each.column))
+            for each in self.partitioning
+        )
 
     @property
     def properties(self) -> dict[str, str]:

@@ -11,9 +11,18 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import SchemaRefused
-from dagster_airbyte_proto.loads.load import BranchPosition
+from dagster_airbyte_proto.loads.load import BranchPosition, StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
-from dagster_airbyte_proto.model import Catalog, Ordering, SchemaPolicy, SortField, Stream, StreamId, WriteMode
+from dagster_airbyte_proto.model import (
+    Catalog,
+    Ordering,
+    PartitionField,
+    SchemaPolicy,
+    SortField,
+    Stream,
+    StreamId,
+    WriteMode,
+)
 from dagster_airbyte_proto.schema.columns import METADATA
 from dagster_airbyte_proto.schema.evolution import ChangeKind, EvolutionRules
 from dagster_airbyte_proto.schema.json_schema import table_columns
@@ -22,7 +31,7 @@ from dagster_airbyte_proto.tables.formats import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import quoted
-from tests.conformance.table_rows import Row, part, part_of, table_name
+from tests.conformance.table_rows import Row, names, part, part_of, table_name
 
 pytestmark = pytest.mark.spark
 
@@ -166,3 +175,43 @@ def test_a_replaced_schema_is_every_readers_and_goes_back_with_its_rows(
     assert (again.schema, again.fit.changes) == (first.schema, ())
     iceberg.commit("l4", part(again, WriteMode.APPEND, [{"id": 4, "day": "e", "x": 8}]))
     assert values(iceberg_rows(first), "id", "day", "x") == [(1, "d", 7), (4, "e", 8)]
+
+
+def _in_partition(load: StagedRows, column: str, value: str) -> StagedRows:
+    files = tuple(msgspec.structs.replace(file, partition=(value,)) for file in load.files)
+    return msgspec.structs.replace(load, files=files, partitioned_by=(column,))
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_column_that_partitions_its_table_can_be_renamed(
+    iceberg: IcebergTables, iceberg_rows: Reader, *, replaces: bool
+) -> None:
+    name, fields = table_name(), schema(id=pa.int64(), day=pa.string())
+    first = iceberg.prepare(TableSpec(name, fields, partitioning=(PartitionField("identity", "day"),)))
+    iceberg.commit("l1", _in_partition(part(first, WriteMode.APPEND, [{"id": 1, "day": "d"}]), "day", "d"))
+
+    fields, rules = schema(id=pa.int64(), date_of=pa.string()), EvolutionRules(formerly={"date_of": "day"})
+    by_date = (PartitionField("identity", "date_of"),)
+    second = iceberg.prepare(TableSpec(name, fields, partitioning=by_date, evolution_rules=rules, replaces=replaces))
+    write = WriteMode.OVERWRITE if replaces else WriteMode.APPEND
+    load = _in_partition(part(second, write, [{"id": 2, "date_of": "e"}]), "date_of", "e")
+    if replaces:
+        position = BranchPosition("b", publishes=True, schema_id=second.schema_id)
+        load = msgspec.structs.replace(load, branch_position=position)
+    iceberg.commit("l2", load)
+    assert values(iceberg_rows(second), "id", "date_of") == [*([] if replaces else [(1, "d")]), (2, "e")]
+
+
+def test_a_table_whose_owner_named_identifier_fields_takes_rows_that_may_lack_them(
+    spark: SparkSession, iceberg: IcebergTables, iceberg_rows: Reader
+) -> None:
+    name = table_name()
+    spark.sql("create namespace if not exists lake.shop")
+    spark.sql(f"create table lake.{name} (id bigint not null, name string) using iceberg")
+    spark.sql(f"alter table lake.{name} set identifier fields id")
+    target = iceberg.prepare(TableSpec(name, schema(id=pa.int64(), name=pa.string())))
+    assert (ChangeKind.COLUMN_WIDENED, "id") in changes_of(target)
+    loads: list[list[Row]] = [[{"id": 1, "name": "a"}, {"id": None, "name": "b"}], [{"id": 1, "name": "c"}]]
+    for number, rows in enumerate(loads):
+        iceberg.commit(f"l{number}", part(target, WriteMode.APPEND_DEDUP, rows))
+    assert names(iceberg_rows(target)) == [(1, "c"), (None, "b")]

@@ -5,18 +5,29 @@ import time
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 
-from dagster_airbyte_proto.errors import CommitUnknown
-from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows, TableTotals
+from dagster_airbyte_proto.errors import CommitUnknown, TableError
+from dagster_airbyte_proto.loads.column_ids import columns_of
+from dagster_airbyte_proto.loads.load import BranchPosition, FileContent, StagedFile, StagedRows, TableTotals
 from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.loads.table import TableTarget
-from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import PartitionField, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
 from dagster_airbyte_proto.tables.iceberg.care.orphan_files import may_be_shared
 from dagster_airbyte_proto.tables.iceberg.commit.expired_loads import search_expired
-from dagster_airbyte_proto.tables.iceberg.log import History, MetadataFile, Snapshot, TableLog, snapshots_since
+from dagster_airbyte_proto.tables.iceberg.log import (
+    History,
+    MetadataFile,
+    Snapshot,
+    TableLog,
+    check_placement,
+    snapshots_since,
+)
+from dagster_airbyte_proto.tables.iceberg.preparation import RequestedTable
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from tests.conformance.table_rows import Reader, Row, names, part
 
@@ -116,6 +127,43 @@ def test_a_load_is_looked_for_among_expired_snapshots_by_their_numbers(
 
 def test_a_table_of_format_1_has_no_numbers_by_which_a_load_is_placed() -> None:
     assert (_cut_log(version=1).position, _cut_log().position) == (None, 5)
+
+
+def _parted_by_day(*names: str) -> TableLog:
+    """The log of a table that is partitioned by the day of a column, which has one of these names in each schema."""
+    column = {"id": 1, "required": False, "type": "timestamptz"}
+    schemas = [{"schema-id": number, "fields": [{**column, "name": name}]} for number, name in enumerate(names)]
+    spec = {"spec-id": 0, "fields": [{"source-id": 1, "transform": "day"}]}
+    found = {"schemas": schemas, "partition-specs": [spec], "current-schema-id": 0, "default-spec-id": 0}
+    return msgspec.convert({"format-version": 2, "location": "/t", "last-column-id": 1, **found}, TableLog)
+
+
+def test_a_partition_column_that_is_to_be_renamed_is_known_by_its_old_name() -> None:
+    columns = columns_of(pa.schema([("created_at", pa.timestamp("us", "UTC"))]))
+    rules = EvolutionRules(formerly={"created_at": "created"})
+    by_day = RequestedTable(
+        TableName("shop", "t"),
+        columns,
+        None,
+        partitioning=(PartitionField("day", "created_at"),),
+        evolution_rules=rules,
+    )
+    for name in ("created", "created_at"):  # before the rename and after it
+        by_day.check("preparing", _parted_by_day(name))
+    by_hour = by_day._replace(partitioning=(PartitionField("hour", "created_at"),))
+    for other in (by_hour, by_day._replace(evolution_rules=EvolutionRules())):
+        with pytest.raises(TableError, match=r"partitioned by day\(created\), and the stream"):
+            other.check("preparing", _parted_by_day("created"))
+
+
+def test_rows_of_a_generation_are_placed_by_the_names_of_its_own_columns() -> None:
+    log = _parted_by_day("created", "created_at")
+    name = TableName("shop", "t")
+    load = StagedRows(StreamId.of("t"), name, WriteMode.OVERWRITE, partitioned_by=("day(created_at)",))
+    position = BranchPosition("b", publishes=True, schema_id=1)
+    check_placement("committing", log, msgspec.structs.replace(load, branch_position=position))
+    with pytest.raises(TableError, match=r"partitioned by day\(created\), and the stream by day\(created_at\)"):
+        check_placement("committing", log, load)
 
 
 @pytest.mark.parametrize(
