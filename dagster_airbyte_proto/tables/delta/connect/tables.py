@@ -232,7 +232,7 @@ class RemoteDeltaTables:
         """Commits a part once. Returns None if it was refused because the table changed since its log was read."""
         location, metadata, attempt = self._location(part.table), log.metadata, uuid4().hex
         key_ids(metadata.columns, part.keys)
-        # With its keys also where there is no row yet: a MERGE sees rows that come in before it begins, an append does not.
+        # The keys stay also where there is no row yet: a MERGE sees rows that come in until it begins, no append does.
         files = effective_files(part, holds_rows=True)
         check_staged_files(files, self.storage, metadata.columns)
         staged = StagedPart(part, files, metadata.columns, metadata.slice_column)
