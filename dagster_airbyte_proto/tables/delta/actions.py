@@ -12,7 +12,8 @@ import itertools
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -84,6 +85,11 @@ class TableMetadata(msgspec.Struct, frozen=True, rename="camel"):
         return self.configuration.get("delta.enableDeletionVectors") == "true"
 
     @property
+    def has_change_feed(self) -> bool:
+        """Whether Delta keeps the rows of each version as they were and as they are."""
+        return self.configuration.get("delta.enableChangeDataFeed", "").lower() == "true"
+
+    @property
     def maps_columns_by_id(self) -> bool:
         """Whether readers find columns in files by id, as files added by reference need."""
         return self.configuration.get("delta.columnMapping.mode") == "id"
@@ -113,7 +119,7 @@ def new_table_metadata(columns: IcebergSchema, comment: str, partition_columns: 
                 "id": str(uuid.uuid4()),
                 "description": comment or None,
                 "format": {"provider": "parquet", "options": {}},
-                "schemaString": json.dumps(delta_schema(columns, is_new=True)),
+                "schemaString": json.dumps(delta_schema(columns, has_older_files=False)),
                 "partitionColumns": list(partition_columns),
                 "configuration": {**TABLE_PROPERTIES, "delta.columnMapping.maxColumnId": str(_highest_id(columns))},
                 "createdTime": _now_ms(),
@@ -138,7 +144,7 @@ def metadata_with_proposed_columns(action: str, columns: IcebergSchema, last_col
     entry = json.loads(action)
     entry["metaData"].setdefault("configuration", {})
     entry["metaData"]["configuration"] |= {
-        f"{_PROPOSED}{number}": json.dumps(delta_schema(columns)),
+        f"{_PROPOSED}{number}": json.dumps(delta_schema(columns, has_older_files=False)),
         "delta.columnMapping.maxColumnId": str(last_column_id),
     }
     return json.dumps(entry)
@@ -159,9 +165,13 @@ def metadata_with_published_columns(action: str, number: int) -> str | None:
     return json.dumps(entry)
 
 
-def delta_schema(columns: IcebergSchema, *, is_new: bool = False) -> dict[str, Any]:
-    """Returns Spark's JSON for a schema, with ids. Other metadata of the columns stays."""
-    return cast(dict[str, Any], spark_type(columns, _first_metadata if is_new else _field_metadata))
+def delta_schema(columns: IcebergSchema, *, has_older_files: bool = True) -> dict[str, Any]:
+    """Returns Spark's JSON for a schema, with ids. Other metadata of the columns stays.
+
+    With `has_older_files` rows of before stay beside those that come with the schema.
+    """
+    taken = None if has_older_files else frozenset(_physical_names(columns))
+    return cast(dict[str, Any], spark_type(columns, partial(_field_metadata, taken)))
 
 
 def txn_action(load_id: str, version: int) -> str:
@@ -297,21 +307,29 @@ def _type_from_spark(kind: SparkType, ids: Iterator[int], unknown: Iterator[int]
     }
 
 
-def _field_metadata(field: IcebergSchema) -> dict[str, Any]:
+def _field_metadata(taken: Collection[str] | None, field: IcebergSchema) -> dict[str, Any]:
     """Returns the metadata of a field: its id, and its physical name, by which the log knows it.
 
-    That of a new field is no other one's, nor was it ever. Its own name may be the physical one of a column that was
-    renamed since, and Delta refuses two of them; or that of a column that was dropped, and then readers would skip
-    files by the statistics of the old column.
+    That of a new field is its own name where every reader can take that and no other field has it. That one may have
+    been renamed since, and Delta refuses two of a name. Beside older files (`taken` is None) it is one that no field
+    ever had: by the statistics of a column that was dropped readers would skip files for the new one.
     """
-    return {_ID: field["id"], _PHYSICAL: f"col-{uuid.uuid4()}", **field.get("metadata", {})}
-
-
-def _first_metadata(field: IcebergSchema) -> dict[str, Any]:
-    """Returns the metadata of a field of a new table: its physical name is its own, if every reader can take that."""
     name = field["name"]
-    own = {_PHYSICAL: name} if name.isascii() and name.isidentifier() else {}
-    return {**_field_metadata(field), **own}
+    is_free = taken is not None and name not in taken and name.isascii() and name.isidentifier()
+    physical = name if is_free else f"col-{uuid.uuid4()}"
+    return {_ID: field["id"], _PHYSICAL: physical, **field.get("metadata", {})}
+
+
+def _physical_names(kind: IcebergType) -> Iterator[str]:
+    """Yields the physical names of the fields in a type, as far as they have one."""
+    if isinstance(kind, str):
+        return
+    for field in kind.get("fields", ()):
+        if name := field.get("metadata", {}).get(_PHYSICAL):
+            yield name
+        yield from _physical_names(field["type"])
+    for part in ("element", "key", "value"):
+        yield from _physical_names(kind.get(part, ""))
 
 
 def _highest_id(columns: IcebergSchema) -> int:

@@ -1,8 +1,12 @@
 """Finds the next step that makes a Delta table as a stream needs it. It reads and decides, and changes nothing.
 
 A generation that replaces the table only *proposes* its columns (`actions.py`): readers get them in the commit of its
-rows. Tables without deletion vectors are the exception: there a Spark job may write the rows, and it knows no columns
-but those that readers have.
+rows. These tables are exceptions, and get columns before any row:
+
+- Tables without deletion vectors: there a Spark job may write the rows, and it knows no columns but those that readers
+  have.
+- Tables with a change data feed that would lose a column or its name: Delta refuses that together with rows. A column
+  that the stream lacks stays.
 """
 
 from collections.abc import Sequence
@@ -11,8 +15,8 @@ from typing import NamedTuple
 from dagster_airbyte_proto.errors import CommitUnknown, InternalError, TableError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, table_fit
-from dagster_airbyte_proto.schema.evolution import EvolutionDecision, IcebergSchema, evolution_decision
-from dagster_airbyte_proto.schema.replacement import ReplacedTable, replacement_schema
+from dagster_airbyte_proto.schema.evolution import ChangeKind, EvolutionDecision, IcebergSchema, evolution_decision
+from dagster_airbyte_proto.schema.replacement import ReplacedTable, Replacement, replacement_schema
 from dagster_airbyte_proto.tables.delta.actions import (
     TableMetadata,
     metadata_with_columns,
@@ -53,7 +57,9 @@ def next_preparation(doing: str, snapshot: DeltaSnapshot, spec: TableSpec, wante
         by = [spec.slice_column] if spec.slice_column else [field.column for field in spec.partitioning]
         return DeltaPreparation(wanted, TableFit(), action=new_table_metadata(wanted, spec.comment, by))
     if spec.replaces and snapshot.metadata.has_deletion_vectors:
-        return _propose_columns(doing, snapshot, spec, wanted)
+        replacement = _replacement(snapshot.metadata, spec, wanted)
+        if not (snapshot.metadata.has_change_feed and _takes_names(replacement.decision)):
+            return _propose_columns(doing, snapshot, replacement, spec, wanted)
     decision = evolution_decision(
         snapshot.metadata.columns, wanted, snapshot.metadata.last_column_id, spec.evolution_rules
     )
@@ -67,9 +73,7 @@ def next_preparation(doing: str, snapshot: DeltaSnapshot, spec: TableSpec, wante
     return preparation
 
 
-def _propose_columns(doing: str, snapshot: DeltaSnapshot, spec: TableSpec, wanted: IcebergSchema) -> DeltaPreparation:
-    """Returns the preparation of a table whose columns will come with the rows of a generation."""
-    metadata = snapshot.metadata
+def _replacement(metadata: TableMetadata, spec: TableSpec, wanted: IcebergSchema) -> Replacement:
     before = ReplacedTable(
         metadata.columns,
         metadata.last_column_id,
@@ -77,7 +81,19 @@ def _propose_columns(doing: str, snapshot: DeltaSnapshot, spec: TableSpec, wante
         resumed_schema_id=spec.resumed_schema_id,
         layout_columns=metadata.partition_columns,
     )
-    decision, number = replacement_schema(before, wanted, spec.evolution_rules)
+    return replacement_schema(before, wanted, spec.evolution_rules)
+
+
+def _takes_names(decision: EvolutionDecision) -> bool:
+    """True if a column is dropped or renamed."""
+    return any(each.kind in (ChangeKind.COLUMN_DROPPED, ChangeKind.COLUMN_RENAMED) for each in decision.changes)
+
+
+def _propose_columns(
+    doing: str, snapshot: DeltaSnapshot, replacement: Replacement, spec: TableSpec, wanted: IcebergSchema
+) -> DeltaPreparation:
+    """Returns the preparation of a table whose columns will come with the rows of a generation."""
+    metadata, (decision, number) = snapshot.metadata, replacement
     preparation = _preparation(doing, decision, spec, wanted)
     if decision.columns == metadata.columns or number is not None:
         return preparation._replace(schema_id=number)

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.loads.column_ids import columns_of
 from dagster_airbyte_proto.schema.evolution import EvolutionRules, IcebergSchema, evolution_decision
+from dagster_airbyte_proto.schema.replacement import ReplacedTable, replacement_schema
 from dagster_airbyte_proto.tables.delta.actions import (
     metadata_with_columns,
     metadata_with_proposed_columns,
@@ -78,3 +79,18 @@ def test_proposed_columns_keep_their_names_in_the_log_when_they_are_published() 
     published = metadata_with_published_columns(proposed, 1)
     assert published is not None
     assert {field["name"]: field["metadata"] for field in read_metadata(published).columns["fields"]} == before
+
+
+def test_the_columns_of_a_refresh_have_their_own_names_in_the_log_unless_a_renamed_one_has_them() -> None:
+    first = new_table_metadata(columns_of(_SCHEMA), "", ())
+    fields = {str(field["name"]): field for field in read_metadata(first).columns["fields"]}
+    renamed = _changed(first, fields["id"], {**fields["mail"], "name": "email"})
+    wanted = columns_of(pa.schema([(name, pa.string()) for name in ("id", "email", "mail")]))
+    metadata = read_metadata(renamed)
+    table = ReplacedTable(metadata.columns, metadata.last_column_id)
+    decision, _ = replacement_schema(table, wanted, EvolutionRules())
+    proposed = metadata_with_proposed_columns(renamed, decision.columns, decision.last_id, 1)
+    published = metadata_with_published_columns(proposed, 1)
+    assert published is not None
+    names = _physical_names(published)
+    assert (names["id"], names["email"]) == ("id", "mail")  # That of another type has another id alone.

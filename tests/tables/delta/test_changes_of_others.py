@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -58,3 +59,17 @@ def test_a_row_that_comes_into_an_empty_table_meanwhile_is_replaced_by_its_key(
     before_commit(land_theirs)
     assert not delta.commit("l1", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "ours"}])).was_there
     assert names(iceberg_rows(target)) == [(1, "ours")]
+
+
+def test_a_refresh_without_a_column_lands_where_delta_keeps_a_change_feed(
+    spark: SparkSession, delta: DeltaTables
+) -> None:
+    name, before = table_name(), pa.schema([("id", pa.int64()), ("gone", pa.string()), ("old", pa.string())])
+    first = delta.prepare(TableSpec(name, before))
+    spark.sql(f"alter table {first.qualified} set tblproperties ('delta.enableChangeDataFeed' = 'true')")
+    delta.commit("l1", part(first, WriteMode.APPEND, [{"id": 1, "gone": "g", "old": "o"}]))
+    rules, after = EvolutionRules(formerly={"new": "old"}), pa.schema([("id", pa.int64()), ("new", pa.string())])
+    second = delta.prepare(TableSpec(name, after, evolution_rules=rules, replaces=True))
+    assert (second.schema.names, second.schema_id) == (["id", "gone", "new"], None)
+    delta.commit("l2", part(second, WriteMode.OVERWRITE, [{"id": 2, "new": "n"}]))
+    assert query(spark, f"select id, gone, new from {first.qualified}").rows == [[2, None, "n"]]
