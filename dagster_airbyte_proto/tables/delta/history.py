@@ -130,7 +130,7 @@ class _Transaction(msgspec.Struct, frozen=True, rename="camel"):
 class _Action(msgspec.Struct, frozen=True, rename="camel"):
     add: LoggedFile | None = None
     remove: LoggedFile | None = None
-    commit_info: _CommitInfo | None = None
+    commit_info: msgspec.Raw = msgspec.Raw(b"null")
     txn: _Transaction | None = None
 
 
@@ -147,7 +147,7 @@ class _LastCheckpoint(msgspec.Struct, frozen=True, rename="camel"):
         return self.parts is None and self.v2_checkpoint is None
 
 
-_ACTION = msgspec.json.Decoder(_Action)
+_ACTION, _COMMIT_INFO = msgspec.json.Decoder(_Action), msgspec.json.Decoder(_CommitInfo)
 _LAST_CHECKPOINT = msgspec.json.Decoder(_LastCheckpoint)
 _NEWEST = msgspec.json.Decoder(HighWaterMark)
 
@@ -368,6 +368,15 @@ def referenced_paths(all_commits: Iterable[Commit], since: int, current: Iterabl
 
 def _commit(version: int, lines: Sequence[bytes]) -> Commit:
     actions = [_ACTION.decode(line) for line in lines if line]
-    info = next((action.commit_info for action in actions if action.commit_info), _CommitInfo())
+    infos = (_commit_info(action.commit_info) for action in actions)
+    info = next((each for each in infos if each is not None), _CommitInfo())
     added = tuple(action.add for action in actions if action.add)
     return Commit(version, info, added, tuple(action.remove for action in actions if action.remove))
+
+
+def _commit_info(raw: msgspec.Raw) -> _CommitInfo | None:
+    """Returns a writer's word about its commit; None for any JSON that we cannot read, which the protocol allows."""
+    try:
+        return _COMMIT_INFO.decode(raw)
+    except msgspec.MsgspecError:
+        return None

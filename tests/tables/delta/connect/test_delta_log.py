@@ -12,7 +12,7 @@ from pyarrow.fs import LocalFileSystem
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.tables.delta.connect.delta_log import DeltaLog, read_log
-from dagster_airbyte_proto.tables.delta.history import LoadLookup, look_up_load
+from dagster_airbyte_proto.tables.delta.history import LoadLookup, look_up_load, read_commit
 
 _FILES = LocalFileSystem()
 _COLUMNS = '{"type": "struct", "fields": []}'
@@ -126,3 +126,21 @@ def test_where_the_files_of_a_log_do_not_say_nothing_is_presumed_of_a_load(tmp_p
     assert _logged(tmp_path, 1, "l2") is None  # version 1 is not there
     (tmp_path / "_last_checkpoint").write_text(note)
     assert _logged(tmp_path, 0, "l2") is None
+
+
+@pytest.mark.parametrize(
+    ("info", "operation"),
+    [
+        ({"operation": "WRITE", "readVersion": 3}, "WRITE"),
+        # The protocol lets writers put any JSON there.
+        ({"operation": None, "operationParameters": "none", "timestamp": "now"}, ""),
+        (["by hand"], ""),
+        (None, ""),
+    ],
+)
+def test_a_commit_is_read_whatever_its_writer_says_of_it(tmp_path: Path, info: object, operation: str) -> None:
+    actions = [{"commitInfo": info}, {"add": {"path": "a.parquet", "size": 1, "dataChange": True}}]
+    (tmp_path / f"{4:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    commit = read_commit(_FILES, str(tmp_path), 4)
+    assert commit is not None
+    assert (commit.info.operation, commit.changes_rows, commit.version_before) == (operation, True, 3)
