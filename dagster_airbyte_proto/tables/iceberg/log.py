@@ -137,7 +137,8 @@ class _SortField(msgspec.Struct, frozen=True, rename="kebab"):
     source_id: int | None = None
 
 
-class _SortOrder(msgspec.Struct, frozen=True):
+class _SortOrder(msgspec.Struct, frozen=True, rename="kebab"):
+    order_id: int = 0
     fields: tuple[_SortField, ...] = ()
 
 
@@ -178,6 +179,7 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     metadata_log: tuple[MetadataFile, ...] = ()
     # The snapshots that readers saw, oldest first.
     snapshot_log: tuple[_SnapshotLogEntry, ...] = ()
+    default_sort_order_id: int = 0
 
     @property
     def position(self) -> int | None:
@@ -227,6 +229,11 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
         used = {field.source_id for spec in self.partition_specs for field in spec.fields}
         used |= {field.source_id for order in self.sort_orders for field in order.fields}
         return {str(field["name"]): own for field in self.columns["fields"] if (own := field_ids(field) & used)}
+
+    @property
+    def is_sorted(self) -> bool:
+        """True if writers and compactions are to sort the rows. Orders of before stay in the log."""
+        return any(order.fields for order in self.sort_orders if order.order_id == self.default_sort_order_id)
 
     @property
     def is_partitioned(self) -> bool:

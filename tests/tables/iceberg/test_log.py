@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -129,13 +130,23 @@ def test_a_table_of_format_1_has_no_numbers_by_which_a_load_is_placed() -> None:
     assert (_cut_log(version=1).position, _cut_log().position) == (None, 5)
 
 
+def _log_of(metadata: dict[str, Any]) -> TableLog:
+    plain = {"format-version": 2, "location": "/t", "last-column-id": 1, "current-schema-id": 0, "default-spec-id": 0}
+    return msgspec.convert({**plain, "schemas": [], "partition-specs": [], **metadata}, TableLog)
+
+
+@pytest.mark.parametrize(("order_id", "expected"), [(1, True), (0, False)])
+def test_a_table_is_sorted_by_its_order_of_now_and_not_by_one_of_before(order_id: int, *, expected: bool) -> None:
+    orders = [{"order-id": 0, "fields": []}, {"order-id": 1, "fields": [{"source-id": 1}]}]
+    assert _log_of({"sort-orders": orders, "default-sort-order-id": order_id}).is_sorted is expected
+
+
 def _parted_by_day(*names: str) -> TableLog:
     """The log of a table that is partitioned by the day of a column, which has one of these names in each schema."""
     column = {"id": 1, "required": False, "type": "timestamptz"}
     schemas = [{"schema-id": number, "fields": [{**column, "name": name}]} for number, name in enumerate(names)]
     spec = {"spec-id": 0, "fields": [{"source-id": 1, "transform": "day"}]}
-    found = {"schemas": schemas, "partition-specs": [spec], "current-schema-id": 0, "default-spec-id": 0}
-    return msgspec.convert({"format-version": 2, "location": "/t", "last-column-id": 1, **found}, TableLog)
+    return _log_of({"schemas": schemas, "partition-specs": [spec]})
 
 
 def test_a_partition_column_that_is_to_be_renamed_is_known_by_its_old_name() -> None:

@@ -54,7 +54,7 @@ class RemoteTable:
 
     @property
     def is_sorted(self) -> bool:
-        return any(order.fields for order in self.log.sort_orders)
+        return self.log.is_sorted
 
     def _newest_file(self) -> str:
         entries = self._session.sql(f"select file from {self.qualified}.metadata_log_entries")  # noqa: S608 - quoted
