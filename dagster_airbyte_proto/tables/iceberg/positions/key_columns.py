@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.column_ids import FIELD_ID
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.tables.deleted_rows import Positions
@@ -63,6 +64,9 @@ def read_keys(storage: Storage, paths: Sequence[str], fields: Sequence[pa.Field]
         filesystem, place = storage.at(path)
         with filesystem.open_input_file(place) as opened, pq.ParquetFile(opened) as file:
             places = column_places(file.schema_arrow)
+            if lacking := [field.name for each, field in zip(ids, fields, strict=True) if each not in places]:
+                found = f"column {', '.join(lacking)} was dropped and added again after its rows were staged"
+                raise TableError("looking for the keys of a load", found, remedy="Sync again.")
             for batch in file.iter_batches(min(at_once, _BATCH)):
                 columns = [batch.column(places[each]).cast(field.type) for each, field in zip(ids, fields, strict=True)]
                 batches.append(pa.table(dict(zip(map(str, ids), columns, strict=True))))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.column_ids import FIELD_ID
 from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.tables.iceberg.positions.key_columns import (
@@ -96,3 +97,9 @@ def test_staged_keys_get_the_types_of_the_table(tmp_path: Path) -> None:
     assert sought.keys.schema.field("2").type == pa.int64()
     few = [each.keys.to_pydict() for each in read_keys(LOCAL, paths, fields, at_once=2)]
     assert few == [{"1": ["a", "b"], "2": [1, None]}, {"1": ["a", "b"], "2": [2, 3]}]
+
+
+def test_keys_that_were_staged_for_another_column_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    staged = _written(tmp_path / "keys", {_field("id", pa.int64(), 1): [1, 2]})
+    with pytest.raises(TableError, match="column id was dropped and added again"):
+        list(read_keys(LOCAL, [staged.file_path], [_field("id", pa.int64(), 7)], at_once=100))
