@@ -72,11 +72,14 @@ def _together(connection: Connection, faults: Sequence[ConfigError]) -> ConfigEr
 
 
 def _planned(connection: Connection, found: Catalog | None) -> Sequence[PlannedStream]:
-    if found is not None:
-        return planned_streams(connection, found, SyncRequest())
-    # Keys and cursors refer to columns, which only a catalog has.
-    guessed = planned_streams(connection, catalog_of_named_streams(connection), SyncRequest())
-    return [msgspec.structs.replace(each, primary_key=(), cursor=()) for each in guessed]
+    # Keys and cursors refer to columns. Only a catalog has those, and not of a stream whose schema cannot be read.
+    if found is None:
+        guessed = planned_streams(connection, catalog_of_named_streams(connection), SyncRequest())
+        return [msgspec.structs.replace(each, primary_key=(), cursor=()) for each in guessed]
+    return [
+        msgspec.structs.replace(each, primary_key=(), cursor=()) if each.id in found.unreadable else each
+        for each in planned_streams(connection, found, SyncRequest())
+    ]
 
 
 @contextmanager

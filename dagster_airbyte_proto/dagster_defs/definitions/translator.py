@@ -21,7 +21,7 @@ TableFormat = Literal["iceberg", "delta", "parquet"]
 @dataclass(frozen=True)
 class StreamTranslatorData:
     """A planned stream for a translator. `columns` is None if the connection was never discovered, and for a stream
-    whose key in the source can be none: syncs refuse it, alone.
+    whose schema cannot be read, or whose key in the source can be none: syncs refuse it, alone.
 
     `key_path` is the stream's path below the connection, unique, and made of letters, digits, `_`, `-` and `.`.
     `spark_catalog` is the Spark catalog of the tables. A table that `is_partitioned` has a column for the partition.

@@ -353,7 +353,8 @@ def test_a_stream_whose_key_in_the_source_can_be_none_is_an_asset_without_column
 def test_a_stream_whose_schema_cannot_be_read_is_an_asset_without_columns(tmp_path: Path) -> None:
     save(tmp_path, {**USERS, "json_schema": "string"}, ORDERS)
 
-    assets = _assets(tmp_path, connection(streams={"users": {"select": ["id"], "write": "append"}, "*": {}}))
+    shop = connection(streams={"users": {"select": ["id"], "write": "append"}, "*": {}})
+    assets = _assets(tmp_path, shop, checks=StreamChecks(primary_key=True, freshness=timedelta(days=1)))
 
     users, orders = sorted(assets.specs, key=lambda spec: spec.key.path, reverse=True)
     assert ("dagster/column_schema" in users.metadata, "dagster/column_schema" in orders.metadata) == (False, True)
