@@ -4,13 +4,14 @@ A sync that fails, or dies, may have landed rows, and the next one goes on behin
 has the records that were rejected before, and the values that became NULL. One that died has left no report at all,
 but the loads log of the store has its loads.
 
-Those count that landed since a sync of their stream was complete, whoever ran it. Where a sync died with its events
-written and its end not stored, they count twice: that is better than not at all.
+Those count that landed since a sync of their stream was complete, whoever ran it, as far as the store has the runs.
+Where a sync died with its events written and its end not stored, they count twice: that is better than not at all.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -77,27 +78,31 @@ class EarlierLoads:
         is the report of the sync that completes it now: its loads do not count. Raises ProtoError."""
         if planned.slice is not None:  # It is read from its beginning, and replaced as a whole.
             return None
-        begin, end = self._fences(str(planned.id))
-        if end <= begin:
+        fences = self._fences(str(planned.id))
+        if not fences:
             return None
         outcome, emitted, counted = CommitOutcome(), 0, frozenset(own.load_ids)
         for load_id, fence, part, committed in self._landed().get(planned.id, ()):
             is_gone = replaces_table(planned) and part.generation_id != own.generation
-            if fence > begin and load_id not in counted and not is_gone:
+            if fence in fences and load_id not in counted and not is_gone:
                 outcome.record_commit(load_id, part, committed)
                 emitted += part.emitted
         return _report(own.table, emitted, outcome) if outcome.load_ids else None
 
-    def _fences(self, stream: str) -> tuple[int, int]:
-        """The fences of the newest run that completed the stream, and of the newest of all that are over."""
-        runs: Sequence[_PastRun] = ()
+    def _fences(self, stream: str) -> frozenset[int]:
+        """The fences of the runs since the newest one that completed the stream, without the run that goes on.
+
+        Loads of no run that the store has do not count: the newest load of a table is kept for longer than its run,
+        and that may have completed the stream.
+        """
+        since: Sequence[_PastRun] = ()
         for limit in (_FEW_RUNS, _RUNS):
             runs = self._runs_before(limit)
-            complete = next((each.fence for each in runs if each.end.completes(stream)), None)
-            if complete is not None or len(runs) < limit - 1:
-                return -1 if complete is None else complete, runs[0].fence if runs else -1
+            since = [*takewhile(lambda each: not each.end.completes(stream), runs)]
+            if len(since) < len(runs) or len(runs) < limit - 1:
+                break
         # Nobody looks further back: one that completed the stream may lie behind a hundred of other streams.
-        return runs[-1].fence, runs[0].fence
+        return frozenset(each.fence for each in since)
 
     def _read_runs(self, limit: int) -> Sequence[_PastRun]:
         """The runs before the one that goes on, the newest first. To the newest ones the store adds the last that was

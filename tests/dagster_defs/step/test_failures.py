@@ -166,6 +166,21 @@ def test_what_was_rejected_counts_once_whatever_other_streams_are_synced_in_betw
     assert passed == [True, True, False, True, True, True]
 
 
+def test_a_load_that_outlives_its_run_in_the_history_has_not_failed(runs: OpenRuns) -> None:
+    shop, checked = runs(max_bytes=1 << 30), Options(checks=StreamChecks())
+    shop.place.offer(two(9, 3, lines=[_BAD_USER]))
+    assert shop.run(checked, only=["users"]).checks["users"]["rejects"] is False
+    shop.place.offer(two(9, 3))
+    assert shop.run(checked, only=["orders"]).succeeded
+    store = shop.place.store
+    lease = store.acquire("shop", run_id="prune", holder="one", seconds=60)
+    store.prune_history(lease, days=0)
+    store.release(lease)
+    kept = [part for each in store.loads("shop") for part in each.load.parts]
+    assert (len(store.runs("shop")), sum(sum(part.rejected.values()) for part in kept)) == (1, 1)
+    assert shop.run(checked, only=["users"]).checks["users"]["rejects"] is True
+
+
 def test_what_came_in_a_load_that_the_next_sync_ends_is_in_the_checks_of_that_one(runs: OpenRuns) -> None:
     shop = runs(max_bytes=1 << 30)
     shop.place.offer(two(9, 3, lines=[_BAD_USER]))
