@@ -134,6 +134,10 @@ def test_a_state_that_is_no_position_of_a_push_is_refused_and_the_position_stays
         assert (found in refused["message"], "state" in refused["remedy"]) == (True, True)
     assert pushed.run("state", "show", file, "--json") == before
     assert pushed.contacts()["sent"] == 0
+    pushed.table.stream = "eu contacts"
+    words = ["state", "set", str(pushed.table.connection_file()), "eu contacts", "{}", "--json"]
+    remedy = json.loads(pushed.run(*words, code=2))["error"]["remedy"]
+    assert remedy.endswith("airbyte-proto state reset crm 'eu contacts'")
 
 
 def test_only_the_streams_that_are_named_are_pushed(pushed: Pushed) -> None:

@@ -157,6 +157,7 @@ def check_position(target: Target, store: "StateStore", stream: "StreamId | None
     """Raises ConfigError for a state from which no push goes on. Nothing is checked of what is no push."""
     import msgspec
 
+    from dagster_airbyte_proto.connection.stream_names import shell_word
     from dagster_airbyte_proto.loads.push import PushPosition
     from dagster_airbyte_proto.protocols.lookup import PUSH
 
@@ -171,8 +172,8 @@ def check_position(target: Target, store: "StateStore", stream: "StreamId | None
         msgspec.convert(value, PushPosition)
     except msgspec.ValidationError as error:
         remedy = (
-            f"Write it as `airbyte-proto state show {target.name} {stream} --json` prints it. To send all rows again:"
-            f" airbyte-proto state reset {target.name} {stream}"
+            f"Write it as `airbyte-proto state show {target.name} {shell_word(stream)} --json` prints it. To send all"
+            f" rows again: airbyte-proto state reset {target.name} {shell_word(stream)}"
         )
         raise ConfigError(doing, f"it is no position of a push: {error}", remedy=remedy, stream=str(stream)) from None
 
