@@ -141,7 +141,8 @@ def metadata_with_columns(action: str, columns: IcebergSchema, last_column_id: i
 
 def metadata_with_proposed_columns(action: str, columns: IcebergSchema, last_column_id: int, number: int) -> str:
     """Returns the `metaData` action that proposes columns under a number. Readers keep the columns that they have."""
-    entry = json.loads(action)
+    entry, before = json.loads(action), read_metadata(action).columns
+    columns = _with_names_of(before, columns, frozenset(_physical_names(columns)))
     entry["metaData"].setdefault("configuration", {})
     entry["metaData"]["configuration"] |= {
         f"{_PROPOSED}{number}": json.dumps(delta_schema(columns, has_older_files=False)),
@@ -318,6 +319,30 @@ def _field_metadata(taken: Collection[str] | None, field: IcebergSchema) -> dict
     is_free = taken is not None and name not in taken and name.isascii() and name.isidentifier()
     physical = name if is_free else f"col-{uuid.uuid4()}"
     return {_ID: field["id"], _PHYSICAL: physical, **field.get("metadata", {})}
+
+
+def _with_names_of(before: Any, kind: Any, taken: Collection[str]) -> Any:
+    """Returns a type in which each field that takes the place of one of `before` has the physical name of that one too.
+
+    By these names Delta finds out whether a column is dropped. It refuses that together with rows where there is a
+    change data feed.
+    """
+    if isinstance(kind, str) or isinstance(before, str) or kind["type"] != before["type"]:
+        return kind
+    if kind["type"] != "struct":
+        parts = {part: _with_names_of(before[part], kind[part], taken) for part in _nested_types(kind)}
+        return {**kind, **parts}
+    known = {field["name"]: field for field in before["fields"]}
+    return {**kind, "fields": [_with_name_of(known.get(each["name"]), each, taken) for each in kind["fields"]]}
+
+
+def _with_name_of(before: IcebergSchema | None, field: IcebergSchema, taken: Collection[str]) -> IcebergSchema:
+    if before is None:
+        return field
+    field = {**field, "type": _with_names_of(before["type"], field["type"], taken)}
+    name, metadata = before.get("metadata", {}).get(_PHYSICAL), field.get("metadata", {})
+    is_free = name is not None and name not in taken and _PHYSICAL not in metadata
+    return {**field, "metadata": {**metadata, _PHYSICAL: name}} if is_free else field
 
 
 def _physical_names(kind: IcebergType) -> Iterator[str]:

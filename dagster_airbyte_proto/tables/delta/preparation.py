@@ -5,8 +5,8 @@ rows. These tables are exceptions, and get columns before any row:
 
 - Tables without deletion vectors: there a Spark job may write the rows, and it knows no columns but those that readers
   have.
-- Tables with a change data feed that would lose a column or its name: Delta refuses that together with rows. A column
-  that the stream lacks stays.
+- Tables with a change data feed that would lose a column, a member of one, or its name: Delta refuses that together
+  with rows. A column that the stream lacks stays.
 """
 
 from collections.abc import Sequence
@@ -85,8 +85,12 @@ def _replacement(metadata: TableMetadata, spec: TableSpec, wanted: IcebergSchema
 
 
 def _takes_names(decision: EvolutionDecision) -> bool:
-    """True if a column is dropped or renamed."""
-    return any(each.kind in (ChangeKind.COLUMN_DROPPED, ChangeKind.COLUMN_RENAMED) for each in decision.changes)
+    """True if a column is dropped or renamed, or has members and becomes one of another type."""
+    return any(
+        each.kind in (ChangeKind.COLUMN_DROPPED, ChangeKind.COLUMN_RENAMED)
+        or (each.kind is ChangeKind.COLUMN_RETYPED and "struct<" in each.before)
+        for each in decision.changes
+    )
 
 
 def _propose_columns(

@@ -94,3 +94,24 @@ def test_the_columns_of_a_refresh_have_their_own_names_in_the_log_unless_a_renam
     assert published is not None
     names = _physical_names(published)
     assert (names["id"], names["email"]) == ("id", "mail")  # That of another type has another id alone.
+
+
+def test_a_column_of_another_type_keeps_its_name_in_the_log_by_which_delta_sees_that_none_is_dropped() -> None:
+    def with_more(more: pa.DataType) -> pa.Schema:
+        things = pa.list_(pa.struct([("label", pa.string()), ("size", more)]))
+        return _SCHEMA.append(pa.field("more", more)).append(pa.field("things", things))
+
+    def names_of_members(action: str) -> list[str]:
+        *_, things = json.loads(read_metadata(action).schema_string)["fields"]
+        members = things["type"]["elementType"]["fields"]
+        return [member["metadata"]["delta.columnMapping.physicalName"] for member in members]
+
+    first = _evolved(new_table_metadata(columns_of(_SCHEMA), "", ()), with_more(pa.int64()))
+    table = ReplacedTable(read_metadata(first).columns, read_metadata(first).last_column_id)
+    decision, _ = replacement_schema(table, columns_of(with_more(pa.string())), EvolutionRules())
+    proposed = metadata_with_proposed_columns(first, decision.columns, decision.last_id, 1)
+    published = metadata_with_published_columns(proposed, 1)
+    assert published is not None
+    assert read_metadata(published).columns != read_metadata(first).columns
+    assert _physical_names(published) == _physical_names(first)
+    assert names_of_members(published) == names_of_members(first)

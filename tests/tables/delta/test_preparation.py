@@ -3,7 +3,9 @@
 import json
 
 import pyarrow as pa
+import pytest
 
+from dagster_airbyte_proto.errors import SchemaRefused
 from dagster_airbyte_proto.loads.column_ids import columns_of
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import TableName
@@ -15,8 +17,8 @@ from dagster_airbyte_proto.tables.delta.preparation import DeltaPreparation, nex
 _BEFORE = pa.schema([("id", pa.int64()), ("gone", pa.string()), ("old", pa.string())])
 
 
-def _made(*, has_feed: bool) -> str:
-    entry = json.loads(new_table_metadata(columns_of(_BEFORE), "", ()))
+def _made(*, has_feed: bool, schema: pa.Schema = _BEFORE) -> str:
+    entry = json.loads(new_table_metadata(columns_of(schema), "", ()))
     if has_feed:
         entry["metaData"]["configuration"]["delta.enableChangeDataFeed"] = "true"
     return json.dumps(entry)
@@ -58,3 +60,10 @@ def test_where_delta_keeps_a_change_feed_a_refresh_may_bring_other_types() -> No
     step = _next(_made(has_feed=True), schema)
     assert step.action is not None
     assert set(read_metadata(step.action).proposed_columns) == {2}
+
+
+def test_where_delta_keeps_a_change_feed_a_refresh_takes_no_members_with_its_rows() -> None:
+    before, after = (pa.schema([("thing", kind)]) for kind in (pa.struct([("a", pa.int64())]), pa.string()))
+    with pytest.raises(SchemaRefused, match="column thing is struct<a: bigint> in the table and string in the stream"):
+        _next(_made(has_feed=True, schema=before), after)
+    assert _next(_made(has_feed=False, schema=before), after).action is not None
