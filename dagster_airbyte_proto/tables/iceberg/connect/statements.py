@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dagster_airbyte_proto.loads.column_ids import has_type
 from dagster_airbyte_proto.model import PartitionField, SortField
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
+from dagster_airbyte_proto.tables.iceberg.log import TableLog
 from dagster_airbyte_proto.tables.iceberg.preparation import RequestedTable
 from dagster_airbyte_proto.tables.spark.column_sql import column_changes, column_list
 from dagster_airbyte_proto.tables.sql_names import quoted, text_literal
@@ -42,11 +43,26 @@ def rename_columns(table: str, renames: Sequence[tuple[str, str]]) -> Iterator[s
 
 
 def change_columns(table: str, existing: IcebergSchema, wanted: IcebergSchema) -> Iterator[str]:
-    """Yields the statements after which the table has all `wanted` columns: each adds columns, or widens one."""
+    """Yields the statements after which the table has all `wanted` columns: each adds columns, widens one, or allows
+    it to be null."""
     if has_type(wanted, "variant") and not has_type(existing, "variant"):
         yield f"alter table {table} set tblproperties ('{_FORMAT_VERSION}' = '3')"
     for change in column_changes(existing, wanted):
         yield f"alter table {table} {change}"
+
+
+def evolve(table: str, log: TableLog, wanted: IcebergSchema) -> Iterator[str]:
+    """Yields the statements after which an existing table has all `wanted` columns.
+
+    Its owner may have named columns that identify its rows, as Flink does for a primary key: those may not be null.
+    """
+    changes = list(change_columns(table, log.columns, wanted))
+    schema = next(each for each in log.schemas if each["schema-id"] == log.current_schema_id)
+    identifying = schema.get("identifier-field-ids") or ()
+    if changes and identifying:
+        names = (name for number, name in _names(schema["fields"]) if number in identifying)
+        yield f"alter table {table} drop identifier fields {', '.join(names)}"
+    yield from changes
 
 
 def order_by(table: str, fields: Sequence[SortField]) -> str:
@@ -55,6 +71,15 @@ def order_by(table: str, fields: Sequence[SortField]) -> str:
         f"{quoted(field.column)} {'desc nulls last' if field.is_descending else 'asc nulls first'}" for field in fields
     )
     return f"alter table {table} write locally ordered by {', '.join(terms)}"
+
+
+def _names(fields: Sequence[IcebergSchema], above: str = "") -> Iterator[tuple[int, str]]:
+    """Yields the id and the name of each column and of the members of structs, as SQL writes them."""
+    for field in fields:
+        name = f"{above}{quoted(str(field['name']))}"
+        yield field["id"], name
+        if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
+            yield from _names(field["type"]["fields"], f"{name}.")
 
 
 def _partition_field(field: PartitionField) -> str:

@@ -42,8 +42,8 @@ from dagster_airbyte_proto.tables.iceberg.connect.catalog_settings import check_
 from dagster_airbyte_proto.tables.iceberg.connect.delegation import check_credentials
 from dagster_airbyte_proto.tables.iceberg.connect.remote_table import RemoteTable
 from dagster_airbyte_proto.tables.iceberg.connect.statements import (
-    change_columns,
     create_table,
+    evolve,
     order_by,
     procedure_call,
     rename_columns,
@@ -329,7 +329,7 @@ class RemoteIcebergTables:
                     session.sql(statement)
                 if decision.renames:
                     table.refresh()
-                for statement in change_columns(table.qualified, table.log.columns, decision.columns):
+                for statement in evolve(table.qualified, table.log, decision.columns):
                     session.sql(statement)
                 if requested.ordering is not None and requested.ordering.sorted and not table.is_sorted:
                     session.sql(order_by(table.qualified, requested.ordering.sorted))

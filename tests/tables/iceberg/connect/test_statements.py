@@ -1,5 +1,6 @@
 """The statements for tables of a Connect server, without one."""
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -7,7 +8,8 @@ from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.column_ids import columns_of
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import MergeMode, PartitionField, SortField, TableName
-from dagster_airbyte_proto.tables.iceberg.connect.statements import change_columns, create_table, order_by
+from dagster_airbyte_proto.tables.iceberg.connect.statements import change_columns, create_table, evolve, order_by
+from dagster_airbyte_proto.tables.iceberg.log import TableLog
 from dagster_airbyte_proto.tables.iceberg.preparation import RequestedTable
 
 _NAME = TableName("shop", "t")
@@ -68,3 +70,20 @@ def test_a_column_that_may_be_null_from_now_on_is_allowed_to() -> None:
         "alter table t alter column n drop not null",
         "alter table t alter column `a b`.x drop not null",
     ]
+
+
+def test_columns_that_identify_rows_do_so_no_more_where_they_may_be_null_from_now_on() -> None:
+    after = columns_of(pa.schema([("a b", pa.int64()), ("thing", pa.struct([("x", pa.string())])), ("y", pa.string())]))
+    key, outer, other = after["fields"]
+    [member] = outer["type"]["fields"]
+    strict = {**outer, "required": True, "type": {**outer["type"], "fields": [{**member, "required": True}]}}
+    fields = [{**key, "required": True}, strict, other]
+    ids = [each["id"] for each in (key, member)]
+    schema = {"type": "struct", "schema-id": 0, "fields": fields, "identifier-field-ids": ids}
+    plain = {"format-version": 2, "location": "/t", "last-column-id": 9, "current-schema-id": 0, "default-spec-id": 0}
+    log = msgspec.convert({**plain, "schemas": [schema], "partition-specs": []}, TableLog)
+    assert list(evolve("t", log, after))[:2] == [
+        "alter table t drop identifier fields `a b`, thing.x",
+        "alter table t alter column `a b` drop not null",
+    ]
+    assert list(evolve("t", log, log.columns)) == []
