@@ -22,6 +22,7 @@ import msgspec
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import PartitionValue
 from dagster_airbyte_proto.schema.evolution import IcebergSchema, IcebergType
+from dagster_airbyte_proto.schema.names import case_folded
 from dagster_airbyte_proto.tables.spark.columns import SparkType, spark_type
 
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
@@ -171,7 +172,8 @@ def delta_schema(columns: IcebergSchema, *, has_older_files: bool = True) -> dic
 
     With `has_older_files` rows of before stay beside those that come with the schema.
     """
-    taken = None if has_older_files else frozenset(_physical_names(columns))
+    # Spark does not tell names apart that differ in case alone.
+    taken = None if has_older_files else frozenset(map(case_folded, _physical_names(columns)))
     return cast(dict[str, Any], spark_type(columns, partial(_field_metadata, taken)))
 
 
@@ -316,7 +318,7 @@ def _field_metadata(taken: Collection[str] | None, field: IcebergSchema) -> dict
     ever had: by the statistics of a column that was dropped readers would skip files for the new one.
     """
     name = field["name"]
-    is_free = taken is not None and name not in taken and name.isascii() and name.isidentifier()
+    is_free = taken is not None and case_folded(name) not in taken and name.isascii() and name.isidentifier()
     physical = name if is_free else f"col-{uuid.uuid4()}"
     return {_ID: field["id"], _PHYSICAL: physical, **field.get("metadata", {})}
 
