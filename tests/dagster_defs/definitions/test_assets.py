@@ -344,7 +344,7 @@ def test_a_stream_whose_key_in_the_source_can_be_none_is_an_asset_without_column
 
     assets = _assets(tmp_path, checks=StreamChecks(primary_key=True, freshness=timedelta(days=1)))
 
-    users, orders = sorted(assets.specs, key=lambda spec: spec.key.path, reverse=True)
+    users, orders = sorted(assets.specs, key=lambda spec: spec.key.to_user_string(), reverse=True)
     assert ("dagster/column_schema" in users.metadata, "dagster/column_schema" in orders.metadata) == (False, True)
     assert "Syncs refuse it: the schema has no field uid, which the source names as its key" in str(users.description)
     assert "Syncs refuse it" not in str(orders.description)
@@ -356,5 +356,5 @@ def test_a_stream_whose_schema_cannot_be_read_is_an_asset_without_columns(tmp_pa
     shop = connection(streams={"users": {"select": ["id"], "write": "append"}, "*": {}})
     assets = _assets(tmp_path, shop, checks=StreamChecks(primary_key=True, freshness=timedelta(days=1)))
 
-    users, orders = sorted(assets.specs, key=lambda spec: spec.key.path, reverse=True)
+    users, orders = sorted(assets.specs, key=lambda spec: spec.key.to_user_string(), reverse=True)
     assert ("dagster/column_schema" in users.metadata, "dagster/column_schema" in orders.metadata) == (False, True)
