@@ -23,7 +23,11 @@ _SHARING = {
     "tests/tables/iceberg/test_catalogs.py": "a REST catalog",
 }
 # Files that take one worker longer than all others take for the rest, in so many parts. Their tests share nothing.
-_DIVIDED = {"tests/sync/push/test_push_faults.py": 6, "tests/sync/relay/test_relay_faults.py": 3}
+_DIVIDED = {
+    "tests/simulation/test_spark_tables.py": 7,
+    "tests/sync/push/test_push_faults.py": 6,
+    "tests/sync/relay/test_relay_faults.py": 3,
+}
 
 
 def work_unit(node_id: str) -> str:
