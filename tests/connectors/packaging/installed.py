@@ -1,7 +1,8 @@
-"""The wheel in an environment that has nothing else, as a user gets it."""
+"""The wheel in an environment that has nothing else, as a user gets it, and the files that a page of the docs shows."""
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.packages.interpreters import find_python, find_uv
 from tests.support.needs import lacks
+
+_DOCS = Path(__file__).parents[3] / "docs"
+_FILE = re.compile(r'^```text title="(?P<name>[^"]+)"\n(?P<text>.*?)^```', re.M | re.S)
 
 
 class Installed:
@@ -43,6 +47,17 @@ class Installed:
 
     def json(self, *words: str) -> Any:
         return json.loads(self.run("airbyte-proto", "--json", *words))
+
+
+def write_files_of_page(page: str, folder: Path, changed: Mapping[str, str]) -> None:
+    """Writes the files that a page of the docs shows. `changed` has what stands in the place of its words."""
+    for fence in _FILE.finditer((_DOCS / page).read_text()):
+        text = fence["text"]
+        for words, others in changed.items():
+            text = text.replace(words, others)
+        path = folder / fence["name"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def interpreter(version: str) -> Path:

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.connectors.packaging.installed import Installed, interpreter
+from tests.connectors.packaging.installed import Installed, interpreter, write_files_of_page
 
 _PAGE = Path(__file__).parents[3] / "docs" / "dagster" / "openlineage.md"
-_FILE = re.compile(r'^```text title="(?P<name>[^"]+)"\n(?P<text>.*?)^```', re.M | re.S)
 _DEFINITIONS = """
 import dagster as dg
 from pyspark.sql import DataFrame
@@ -78,17 +77,6 @@ def _running() -> Iterator[_Server]:
         server.server_close()
 
 
-def _files_of_the_page(folder: Path, **changed: str) -> None:
-    """Writes the files that the page shows. `changed` has what stands in the place of the page's own addresses."""
-    for fence in _FILE.finditer(_PAGE.read_text()):
-        text = (
-            fence["text"]
-            .replace("http://marquez:5000", changed["url"])
-            .replace("/data/warehouse", changed["warehouse"])
-        )
-        (folder / fence["name"]).write_text(text.replace("base_dir: events", f"base_dir: {folder / 'events'}"))
-
-
 def _spark_config_of_the_page(url: str) -> str:
     [found] = re.findall(r"spark_config=(\{.*?\n    \})", _PAGE.read_text(), re.S)
     return str(found).replace("http://marquez:5000", url)
@@ -102,7 +90,12 @@ def test_dagster_and_spark_name_a_table_alike(tmp_path: Path, wheel: Path) -> No
     home.install(str(wheel), "dagster-openlineage==0.2.1")
     warehouse = f"{tmp_path / '.airbyte-proto' / 'warehouse'}"
     with _running() as server:
-        _files_of_the_page(tmp_path, url=server.url, warehouse=warehouse)
+        changed = {
+            "http://marquez:5000": server.url,
+            "/data/warehouse": warehouse,
+            "base_dir: events": f"base_dir: {tmp_path / 'events'}",
+        }
+        write_files_of_page("dagster/openlineage.md", tmp_path, changed)
         home.variables = {
             "DAGSTER_HOME": str(tmp_path),
             "OPENLINEAGE_CONFIG": str(tmp_path / "openlineage.yml"),
