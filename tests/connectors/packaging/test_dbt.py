@@ -31,8 +31,9 @@ def _write_source(folder: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _sent(folder: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line)["row"] for line in (folder / "sent.jsonl").read_text().splitlines()]
-    return sorted(rows, key=lambda row: str(row["name"]))
+    """The rows that the destination got, and not the statuses behind them."""
+    lines = [json.loads(line) for line in (folder / "sent.jsonl").read_text().splitlines()]
+    return sorted((line["row"] for line in lines if "row" in line), key=lambda row: str(row["name"]))
 
 
 def _rows(home: Installed, sql: str) -> list[Any]:
