@@ -1,4 +1,4 @@
-"""The store of a connection with very many loads and partitions: what each sync reads does not grow with them."""
+"""The store of a connection with very many runs, loads and partitions: what each sync reads does not grow with them."""
 
 import sqlite3
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from sqlalchemy.pool import Pool
 from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.load_json import load_to_json
-from dagster_airbyte_proto.checkpoints.sql.schema import landed_tables, loads
+from dagster_airbyte_proto.checkpoints.sql.schema import landed_tables, loads, runs
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, Lease
 from tests.conformance.state_store.fixtures import USERS, load_of, stream_state
@@ -75,6 +75,27 @@ def test_the_newest_loads_are_found_without_a_look_at_all_others(url: str, store
     assert len(store.loads("shop", limit=NO_LIMIT)) == 10_001
     assert _steps(lambda: store.loads("shop", limit=3)) < 100
     assert _steps(lambda: store.prune_history(lease, days=7)) < 400
+
+
+def test_a_run_reads_no_others(url: str, store: SqlStore, lease: Lease) -> None:
+    now = datetime.now(UTC)
+    logged = {"connection": "shop", "holder": "one", "started_at": now, "ended_at": now, "report": "{}"}
+    older = [
+        {**logged, "sync_id": -number, "fence": -number, "run_id": f"run-{-number}", "status": "failed"}
+        for number in range(10_000)
+    ]
+    with Database(url).write() as tx:
+        tx.execute(insert(runs), [*older, {**older[0], "sync_id": -10_000, "fence": -10_000, "status": "complete"}])
+    calls: list[Callable[[], object]] = [
+        lambda: store.begin_run(lease, refreshed=[], streams=[USERS]),
+        lambda: store.end_run(lease, status="complete", report="{}"),
+        lambda: store.reports("shop", "run-1"),
+        lambda: store.run_holders("shop", "run-1"),
+        lambda: store.prune_history(lease, days=7),
+        lambda: store.runs("shop", limit=3),
+    ]
+    assert [_steps(call) < 100 for call in calls] == [True] * len(calls)
+    assert [run.run_id for run in store.runs("shop", limit=3)] == ["run-1", "run-0", "run--1"]
 
 
 def test_loads_that_partitions_need_do_not_keep_those_behind_them(

@@ -7,7 +7,7 @@ have the run id of the attempt before it.
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.sql.leases import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import generations, run_folders, runs
@@ -46,11 +46,12 @@ def newest_report(tx: Connection, connection: str) -> str | None:
 
 
 def newest_runs(tx: Connection, connection: str, limit: int) -> Sequence[LoggedRun]:
-    of_connection = runs.c.connection == connection
-    newest = select(runs.c.sync_id).where(of_connection).order_by(runs.c.sync_id.desc()).limit(limit)
-    complete = select(func.max(runs.c.sync_id)).where(of_connection, runs.c.status == COMPLETE)
-    wanted = or_(runs.c.sync_id.in_(newest), runs.c.sync_id == complete.scalar_subquery())
-    rows = tx.execute(select(runs).where(of_connection, wanted).order_by(runs.c.sync_id.desc()))
+    """The newest runs, and the newest complete one where it is older than these."""
+    newest_first = select(runs).where(runs.c.connection == connection).order_by(runs.c.sync_id.desc())
+    rows = list(tx.execute(newest_first.limit(limit)))
+    if rows and all(row.status != COMPLETE for row in rows):
+        older = newest_first.where(runs.c.sync_id < rows[-1].sync_id, runs.c.status == COMPLETE)
+        rows += tx.execute(older.limit(1))
     return [
         LoggedRun(row.run_id, row.started_at, row.ended_at, row.status or "", row.report or "", row.fence)
         for row in rows

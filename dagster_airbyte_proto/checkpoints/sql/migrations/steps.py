@@ -321,8 +321,7 @@ UPDATE airbyte_proto_loads SET ending = CASE
 END WHERE status <> 'announced'
 """
 
-# PostgreSQL's INTEGER ends at two thousand million rows, where a plan or a load may have more. Only PostgreSQL could
-# change the types of columns in place.
+# PostgreSQL's INTEGER ends at two thousand million rows. Only PostgreSQL could change the types of columns in place.
 _MANY_ROWS = """
 ALTER TABLE airbyte_proto_deliveries RENAME TO airbyte_proto_deliveries_before;
 CREATE TABLE airbyte_proto_deliveries (
@@ -373,6 +372,12 @@ INSERT INTO airbyte_proto_kept_rejections
 DROP TABLE airbyte_proto_kept_rejections_before
 """
 
+_INDEXES_OF_RUNS = """
+CREATE INDEX airbyte_proto_runs_of_lease ON airbyte_proto_runs (connection, fence);
+CREATE INDEX airbyte_proto_runs_of_run ON airbyte_proto_runs (connection, run_id, sync_id);
+CREATE INDEX airbyte_proto_runs_by_end ON airbyte_proto_runs (connection, ended_at)
+"""
+
 MIGRATIONS = (
     FIRST,
     _SHAPES,
@@ -389,6 +394,7 @@ MIGRATIONS = (
     _KEPT_REJECTIONS,
     _LOAD_ENDINGS,
     _MANY_ROWS,
+    _INDEXES_OF_RUNS,
 )
 AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""
