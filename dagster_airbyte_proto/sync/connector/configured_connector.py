@@ -14,9 +14,11 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
+from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation, ProtoError, StateConflict
+from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.masking import Mask, config_secrets, named_secrets
 from dagster_airbyte_proto.model import Catalog, StreamId
+from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, ConfigEvent, MetricEvent, SpecEvent
 from dagster_airbyte_proto.protocols.rapidbyte.manifest import declared_variables
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache, CachedAnswer
@@ -167,6 +169,23 @@ class ConfiguredConnector(Generic[AnyConversation]):
         if self.config.rewritten is not None and self.has_unsaved_config:
             store.save_config(lease, self.config.rewritten, based_on=self.config.digest, owner=self._owner)
             self._saved_config = self.config.rewritten
+
+    def keep_config_of(self, running: RunningConnector, store: StateStore, lease: Lease) -> None:
+        """Stores the config if a process has rewritten it, by a message or in its file: the old one may be invalid.
+
+        Where that fails there is a warning, for what the process has done counts all the same. Raises StateConflict if
+        another run has taken over.
+        """
+        content = running.rewritten_file()
+        event = None if content is None else parse_config_file(content)
+        if event is not None:
+            self.try_rewritten_config(event)
+        try:
+            self.save_config(store, lease)
+        except StateConflict:
+            raise
+        except ProtoError as error:
+            self.warn(f"the connector's new config could not be stored; its next run may be refused: {error}")
 
     def _use_config(self, config: ConnectorConfig) -> None:
         if config is not self.config:

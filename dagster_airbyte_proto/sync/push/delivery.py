@@ -8,7 +8,8 @@
   in memory but the batch and the positions of the states that are out.
 - A position counts when its state came back, and not with a count of fewer rows than were sent. The end of a process
   counts when it also exited with 0.
-- A push that is cancelled asks the process to end, and reads on until it has: some targets then write all that they
+- A push that is cancelled ends the batch that it is writing, if the destination takes it: without their state its rows
+  would be unknown. Then it asks the process to end, and reads on until it has: some targets then write all that they
   have, and only then send their state.
 """
 
@@ -17,14 +18,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset_of
-from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError, StateConflict, TooManyRejected
+from dagster_airbyte_proto.errors import Cancelled, ConnectorError, TooManyRejected
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import PushMode
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
-from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
 from dagster_airbyte_proto.sync.push.content.kept_scopes import KeptScopes
 from dagster_airbyte_proto.sync.push.content.paced_batches import paced_batches
@@ -41,6 +41,7 @@ from dagster_airbyte_proto.sync.telemetry.delivery_metrics import DeliveryMetric
 from dagster_airbyte_proto.transforms.transform import DROPPED
 
 _WAIT_SECONDS = 0.25
+_LAST_BATCH_SECONDS = 1.0
 _ACKNOWLEDGE_SECONDS = 0.5
 _DRAIN_SECONDS = 8.0
 _LAST_WORDS_SECONDS = 2.0
@@ -76,6 +77,7 @@ class ProcessDelivery:
         self.encoder = StreamEncoder(self._protocol, stream, rules)
         self._noted_at, self._trusts_exit = 0.0, context.connection.acknowledge == "exit"
         self._has_ended_well = False
+        self._cancelled_at: float | None = None
         self._served, self._kept = ServedValues(), KeptScopes(context, plan)
         self._metrics = DeliveryMetrics(context.meter, plan.stream)
         self._files: WrittenBatches | None = None
@@ -127,6 +129,7 @@ class ProcessDelivery:
             self._send(running, part)
             return self._end(running, part)
         except Cancelled:
+            self._read_on(running, _LAST_BATCH_SECONDS, until_proved=True)  # Many end at once when they are asked to.
             running.request_stop()
             self._read_on(running, _DRAIN_SECONDS)  # It is killed before, after the launcher's grace.
             raise
@@ -138,20 +141,7 @@ class ProcessDelivery:
             running.stop()
             self._note(force=True)
             self._metrics.end(self.sent, self.acknowledged, self.encoder.encoded_bytes)
-            self._keep_config(running)
-
-    def _keep_config(self, running: RunningConnector) -> None:
-        """Stores the config if the destination rewrote it, by a message or in its file: the old one may be invalid."""
-        content, destination = running.rewritten_file(), self._context.destination
-        event = None if content is None else parse_config_file(content)
-        if event is not None:
-            destination.try_rewritten_config(event)
-        try:
-            destination.save_config(self._context.store, self._context.lease)
-        except StateConflict:
-            raise
-        except ProtoError as error:  # What it acknowledged counts all the same.
-            destination.warn(f"the destination's new config could not be stored; its next run may be refused: {error}")
+            self._context.destination.keep_config_of(running, self._context.store, self._context.lease)
 
     def _explained(self, error: ConnectorError, running: RunningConnector) -> ConnectorError:
         """The error of a destination that reads no more, with its last words. One stopped for its rows has none."""
@@ -172,13 +162,15 @@ class ProcessDelivery:
             while not goes_on and (chunk := running.read(_WAIT_SECONDS)) != b"":
                 self._output.feed(chunk or b"")
                 goes_on = time.monotonic() > ends_at or (until_proved and not self._acks.waiting)
-            self._output.finish()
+            if not (goes_on and until_proved):
+                self._output.finish()
         return goes_on
 
     def _send(self, running: RunningConnector, part: RowRange) -> None:
         began_at = time.monotonic()
         for batch in paced_batches(self._context, self._plan, self._storage, part.start, part.end):
             self._wait_for_rate(running, batch.end - part.start, began_at)
+            self._check_cancelled()
             rows, refused = self.encoder.sendable(batch)
             for each in refused:
                 self._reject(each)
@@ -186,11 +178,11 @@ class ProcessDelivery:
             reach("push.announced")
             self.sent = batch.end
             for piece in self.encoder.pieces(rows, batch):
-                self._write(running, piece)
+                self._write(running, piece, until_batch_ends=True)
             # Before it is written: it may come back while we still write.
             self._acks.sent(batch.end, rows.num_rows)
             position = SentPosition(self._plan.plan_id, batch.end, rows.num_rows)
-            self._write(running, self._protocol.state_line(self._stream, position))
+            self._write(running, self._protocol.state_line(self._stream, position), until_batch_ends=True)
             reach("push.sent")
             self._read(running, 0.0)
         # Rows to write and removals each end a stream, as its destination sees it.
@@ -230,10 +222,10 @@ class ProcessDelivery:
             elif chunk is not None:  # Its output has ended: no read waits any more.
                 self._context.options.cancel.wait(min(left, _WAIT_SECONDS))
 
-    def _write(self, running: RunningConnector, data: bytes | memoryview) -> None:
+    def _write(self, running: RunningConnector, data: bytes | memoryview, *, until_batch_ends: bool = False) -> None:
         view, moved_at = memoryview(data), time.monotonic()
         while view:
-            self._check_cancelled()
+            self._check_cancelled(_LAST_BATCH_SECONDS if until_batch_ends else 0.0)
             taken = running.write(view, _WAIT_SECONDS)
             view = view[taken:]
             has_spoken = self._read(running, 0.0)
@@ -394,7 +386,12 @@ class ProcessDelivery:
         ended = self._context.destination.mask.text(report.how_it_ended_and_why) if report else without_report
         return ended if report is not None and report.is_over_limit else self._output.error or ended
 
-    def _check_cancelled(self) -> None:
+    def _check_cancelled(self, seconds_more: float = 0.0) -> None:
+        """Raises Cancelled if the push is cancelled, and has been for so many seconds."""
         self._metrics.look(self.sent, self.acknowledged, self.encoder.encoded_bytes)
-        if self._context.is_cancelled():
+        if not self._context.is_cancelled():
+            return
+        if self._cancelled_at is None:
+            self._cancelled_at = time.monotonic()
+        if time.monotonic() - self._cancelled_at >= seconds_more:
             raise Cancelled("delivering rows to the destination", "it was cancelled")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto import points
 from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
@@ -283,6 +284,20 @@ def test_a_destination_that_ends_by_itself_is_let_write_what_it_has(quick_folder
     assert table.contacts().acknowledged == 23 - report.acknowledged
     assert len(table.received()) == at_death + 23 - report.acknowledged
     assert table.held() == {number: person(number) for number in range(1, 24)}
+
+
+def test_a_cancelled_push_ends_the_batch_that_it_writes(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(number) for number in range(1, 24)])
+    table.options["batch"] = {"rows": 5}
+    cancel = threading.Event()
+    points.arm(lambda point: cancel.set() if point == "push.announced" else None)
+    try:
+        report = table.run(cancel=cancel).streams["contacts"]
+    finally:
+        points.arm(None)
+    assert (report.status, report.acknowledged, report.unknown) == ("cancelled", 5, 0)
+    assert table.contacts().acknowledged == 18
 
 
 def test_a_mode_that_the_destination_lacks_is_refused_before_the_start(table: PushedTable) -> None:
