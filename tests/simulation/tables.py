@@ -13,7 +13,7 @@ import pyarrow as pa
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.writer import TableWriter
 from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
-from dagster_airbyte_proto.testing.folder.tables import FolderTables, read_file
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,18 +75,16 @@ class SimulatedFolders:
     def __init__(self, folder: Path) -> None:
         self._warehouse, self._past = folder / "warehouse", folder / "past"
         self._moments = 0
-        self._read: dict[str, pa.Table] = {}
         self._rows: dict[TableName, tuple[_LogFiles, Rows]] = {}
 
     def clear(self) -> None:
         shutil.rmtree(self._warehouse, ignore_errors=True)
         shutil.rmtree(self._past, ignore_errors=True)
         self._moments = 0
-        self._read.clear()
         self._rows.clear()
 
     def open(self) -> FolderTables:
-        return FolderTables(self._warehouse, self._read_once)
+        return FolderTables(self._warehouse)
 
     def rows(self, name: TableName) -> Rows:
         tables = self.open()
@@ -114,11 +112,6 @@ class SimulatedFolders:
 
     def maintain(self, name: TableName) -> None:
         """Does nothing."""
-
-    def _read_once(self, path: str) -> pa.Table:
-        if path not in self._read:  # no file is ever written again
-            self._read[path] = read_file(path)
-        return self._read[path]
 
 
 def _files_of(log: Path) -> _LogFiles:

@@ -5,7 +5,8 @@ files. A position delete reaches its own entry and older ones, an equality delet
 another slice.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,13 +28,18 @@ from dagster_airbyte_proto.testing.folder import ABILITIES
 from dagster_airbyte_proto.testing.folder.planner import FolderPlanner
 from dagster_airbyte_proto.testing.folder.process_tasks import ProcessTasks
 
-_ReadFile = Callable[[str], pa.Table]
-
 
 def read_file(path: str) -> pa.Table:
-    """Reads a file of a table."""
+    """Reads a file of a table. One that has not changed is not read again: tests read all tables after each sync."""
+    place = without_file_scheme(path)
+    found = Path(place).stat()
+    return _read_version(place, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=1000)
+def _read_version(path: str, *_: int) -> pa.Table:
     # Not `pq.read_table`: it looks for a data set of many files, which takes several times as long as a small file.
-    with pq.ParquetFile(without_file_scheme(path)) as file:
+    with pq.ParquetFile(path) as file:
         return file.read(use_threads=False)
 
 
@@ -43,9 +49,8 @@ class FolderTables(LoggedTables):
     abilities = ABILITIES
     storage = LOCAL
 
-    def __init__(self, root: Path, read: _ReadFile = read_file, *, tasks: TaskRunner | None = None) -> None:
+    def __init__(self, root: Path, *, tasks: TaskRunner | None = None) -> None:
         super().__init__(root)
-        self._read = read
         self._tasks = tasks or ProcessTasks()
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
@@ -74,11 +79,11 @@ class FolderTables(LoggedTables):
     def _rows(self, name: TableName, branch: str | None) -> pa.Table:
         snapshot = self._read_snapshot(name).of_branch(branch)
         schema = arrow_schema(snapshot.columns)
-        positions = _deleted_positions(snapshot, self._read)
-        keys = _deleted_keys(snapshot, self._read)
+        positions = _deleted_positions(snapshot)
+        keys = _deleted_keys(snapshot)
         pieces = []
         for (number, entry), file in snapshot.files(FileContent.ROWS):
-            rows = _in_schema(_with_slice_column(self._read(file.path), snapshot, entry), schema)
+            rows = _in_schema(_with_slice_column(read_file(file.path), snapshot, entry), schema)
             deleted = set(positions.get(file.path, ()))
             for (deleted_in, names), ages in keys.items():
                 if deleted_in == entry.slice:
@@ -119,21 +124,21 @@ class FolderTables(LoggedTables):
         return len(self.rows(name))
 
 
-def _deleted_positions(snapshot: LogSnapshot, read: _ReadFile) -> dict[str, set[int]]:
+def _deleted_positions(snapshot: LogSnapshot) -> dict[str, set[int]]:
     """Returns the deleted rows of each file.
 
     Position deletes come with the rows of their own load, so age is no matter.
     """
     positions: dict[str, set[int]] = {}
     for _, file in snapshot.files(FileContent.POSITION_DELETES):
-        deletes = read(file.path)
+        deletes = read_file(file.path)
         for path, row in zip(deletes["file_path"].to_pylist(), deletes["pos"].to_pylist(), strict=True):
             positions.setdefault(path, set()).add(row)
     return positions
 
 
 def _deleted_keys(
-    snapshot: LogSnapshot, read: _ReadFile
+    snapshot: LogSnapshot,
 ) -> dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]]:
     """Returns by slice and key columns each deleted key, with the number of the last entry that deletes it.
 
@@ -142,7 +147,7 @@ def _deleted_keys(
     found: dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]] = {}
     names = {field["id"]: field["name"] for field in snapshot.columns["fields"]}
     for (number, entry), file in snapshot.files(FileContent.EQUALITY_DELETES):
-        deletes = read(file.path)
+        deletes = read_file(file.path)
         columns = tuple(names[_field_id(field)] for field in deletes.schema)
         ages = found.setdefault((entry.slice, columns), {})
         ages.update(dict.fromkeys(_key_tuples(deletes, deletes.column_names), number))
@@ -164,13 +169,15 @@ def _with_slice_column(rows: pa.Table, snapshot: LogSnapshot, entry: LogEntry) -
 def _in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Returns rows in the table's present columns. Columns are matched by id: their names may have changed."""
     places = {_field_id(field): place for place, field in enumerate(rows.schema)}
-    columns = (
-        rows.column(places[_field_id(field)]).cast(field.type)
-        if _field_id(field) in places
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    )
-    return pa.table(list(columns), schema=schema)
+
+    def column(field: pa.Field) -> pa.ChunkedArray | pa.Array:
+        place = places.get(_field_id(field))
+        if place is None:
+            return pa.nulls(rows.num_rows, field.type)
+        found = rows.column(place)
+        return found if found.type == field.type else found.cast(field.type)
+
+    return pa.table([column(field) for field in schema], schema=schema)
 
 
 def _field_id(field: pa.Field) -> int:

@@ -14,23 +14,9 @@ from dagster_airbyte_proto.protocols.lookup import source_protocol
 from dagster_airbyte_proto.testing import fake_tap
 from dagster_airbyte_proto.testing.fake_source import catalog_stream, command
 from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
-from dagster_airbyte_proto.testing.folder.tables import FolderTables, read_file
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 
 _ONLY_IN_READS = ("state", "state_every", "interleave", "statuses", "late_states", "counts", "miscount")
-
-
-class _Files:
-    """Reads a file again only if it has changed, since these tests read all tables after every sync."""
-
-    def __init__(self) -> None:
-        self._read: dict[tuple[str, int, int, int], pa.Table] = {}
-
-    def __call__(self, path: str) -> pa.Table:
-        found = Path(path).stat()
-        known = path, found.st_ino, found.st_mtime_ns, found.st_size
-        if known not in self._read:
-            self._read[known] = read_file(path)
-        return self._read[known]
 
 
 class FakeConnection:
@@ -59,7 +45,7 @@ class FakeConnection:
             yaml.safe_dump({"catalog": {"format": self.format}, "lease_seconds": 1})
         )
         self.store = SqlStore(f"sqlite:///{self.home / 'state.db'}")
-        self.tables = FolderTables(self.home / "warehouse", _Files())
+        self.tables = FolderTables(self.home / "warehouse")
 
     def offer(self, scenario: dict[str, Any]) -> None:
         """Sets what the source has from now on."""
