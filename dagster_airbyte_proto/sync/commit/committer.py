@@ -15,8 +15,10 @@ A crash anywhere is safe:
 - A branch is recorded with the load that begins it, until it is published or dropped.
 
 A table that refuses fails only its own stream, unless a state is shared (GLOBAL, LEGACY) and another table has landed
-its part. Then the load stays announced: the state may not move before the rest has landed too. Where all tables refuse,
-nothing has landed, and no state moves. A stream that is read whole shares no state: it is read from its beginning.
+its part. Then the load stays announced: the state may not move before the rest has landed too. A destination that gets
+the rows of all such streams by key may get them again: there the load ends, none of them counts, and they come again.
+Where all tables refuse, nothing has landed, and no state moves. A stream that is read whole shares no state: it is read
+from its beginning.
 
 The records that the source of a stream rejected are a part of their own, of a table of their own. It is committed once
 the rows of the stream have landed: those of a part that is refused come again, and the rejected records with them.
@@ -37,8 +39,10 @@ from typing import NamedTuple
 from dagster_airbyte_proto.checkpoints.load_ending import Resolution
 from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration, StateStore
 from dagster_airbyte_proto.errors import (
+    Cancelled,
     CommitUnknown,
     ConfigError,
+    DeliveryCancelled,
     LandedUnseen,
     ProtoError,
     StateConflict,
@@ -46,7 +50,7 @@ from dagster_airbyte_proto.errors import (
 )
 from dagster_airbyte_proto.loads.batch_folder import remove_sources
 from dagster_airbyte_proto.loads.load import CommittedRows, Load, StagedRows
-from dagster_airbyte_proto.model import State, StateScope, StreamId
+from dagster_airbyte_proto.model import PushMode, State, StateScope, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
@@ -185,7 +189,12 @@ class Committer:
                 silent.add(part.stream)
                 return None
 
-        outcome = self._commit_tables(load, commit_if_readable, silent if resolution.as_landed else ())
+        if all(part.is_relayed for part in load.parts):
+            # A destination cannot be asked. To open tables for it would start Spark, which a relay does without.
+            silent.update(part.stream for part in load.parts)
+            outcome = LoadOutcome(load, (), load.states, {})
+        else:
+            outcome = self._commit_tables(load, commit_if_readable, silent if resolution.as_landed else ())
         if not silent:
             raise ConfigError(
                 f"resolving load {load.load_id}",
@@ -272,8 +281,12 @@ class Committer:
         committed, refused = (*committed, *more_committed), {**refused, **more_refused}
         reach("load.committed")
         sharing = sharing_state(load)
-        if not sharing.isdisjoint(refused) and not sharing.isdisjoint(each.stream for each in committed):
-            raise _partly_landed_error(load, {stream: refused[stream] for stream in refused if stream in sharing})
+        landed_beside = [each for each in committed if each.stream in sharing]
+        if landed_beside and (missing := {stream: refused[stream] for stream in refused if stream in sharing}):
+            if not _may_come_again(load, sharing):
+                raise _partly_landed_error(load, missing)
+            committed = tuple(each for each in committed if each.stream not in sharing)
+            refused |= {each.stream: _comes_again_error(load, each.stream, missing) for each in landed_beside}
         return LoadOutcome(load, committed, _states_without(load, refused), refused)
 
     def _commit_parts(
@@ -350,6 +363,23 @@ def _partly_landed_error(load: Load, refused: Mapping[StreamId, TableError]) -> 
         remedy="No state has moved. Repair the table and sync again, or run `airbyte-proto recover`: it ends the load."
         f" If nobody can repair it, run `airbyte-proto loads resolve {load.load_id} --as landed`, and read all its"
         f" streams again with `airbyte-proto sync {load.connection} --refresh`.",
+        stream=str(stream),
+    )
+
+
+def _may_come_again(load: Load, streams: Collection[StreamId]) -> bool:
+    """True if a destination gets the rows of these streams by key: sent again, they are there once."""
+    return all(part.relay_mode is PushMode.UPSERT for part in load.parts if part.stream in streams)
+
+
+def _comes_again_error(load: Load, stream: StreamId, refused: Mapping[StreamId, TableError]) -> TableError:
+    """The error of a part that was delivered, and whose state cannot move."""
+    other, first = next(iter(refused.items()))
+    kind = DeliveryCancelled if isinstance(first, Cancelled) else TableError
+    return kind(
+        f"delivering load {load.load_id} of connection {load.connection}",
+        f"it shares its state with {other}, whose rows were not delivered",
+        remedy="The next sync reads its rows again. By key they are there once.",
         stream=str(stream),
     )
 
