@@ -30,9 +30,11 @@ def resolve_load(engine: "Engine", load_id: str, resolution: Resolution, waiting
         Committer(engine.store, lambda: engine.tables, renewal.lease) as committer,
     ):
         load = _announced(engine.store, load_id).load
-        if resolution.as_landed and any(part.is_relayed for part in load.parts):
+        is_relay = any(part.is_relayed for part in load.parts)
+        if resolution.as_landed and is_relay:
             RejectionKeeping(engine.store, renewal.lease, waiting.notify).keep_all(load)
-        committer.resolve(load, resolution, () if resolution.as_landed else _lost_together(engine, load))
+        held_back = () if resolution.as_landed or is_relay else _lost_together(engine, load)
+        committer.resolve(load, resolution, held_back)
     entry = engine.store.load(load_id)
     assert entry is not None, "the store forgets no load"
     return entry

@@ -60,10 +60,13 @@ class RelayedShop(Shop):
         return super().sync(request, options or RunOptions(Patience()))
 
     def resolve(self, *, as_landed: bool) -> str:
-        """Ends the announced load by the word of a person, and returns its status."""
+        """Ends the announced load by the word of a person, and returns its status. It opens no tables: a relay runs
+        where there is no Java to open them."""
         [load] = self.store.announced_loads("shop")
         with Engine(Settings.load(self.home, self.home / "settings.yaml")) as engine:
-            return resolve_load(engine, load.load_id, Resolution(as_landed, "a person")).status
+            status = resolve_load(engine, load.load_id, Resolution(as_landed, "a person")).status
+            assert not engine.has_started_opening
+            return status
 
     def received(self, stream: str) -> list[Row]:
         """The records of a stream that the destination has written, in their order."""
