@@ -11,8 +11,8 @@
    destinations. A program on Airbyte's CDK has a usage text for `read` or for `write`, and fails for the other.
 4. A state says how many records come before it, since the state before. Airbyte's bulk CDK, in its versions since 2025,
    fails for one that does not, and sends it back once so many are written.
-5. A stream ends with STREAM_STATUS COMPLETE: without it, a destination may not show the rows of a new generation. One on
-   the bulk CDK fails where its input ends without it: so each process gets one, but for a part of a new generation.
+5. A stream ends with STREAM_STATUS COMPLETE: without it, a destination may not show the rows of a new generation. On
+   the bulk CDK it fails if its input ends without. So each process gets one, but for a part of a new generation.
 """
 
 import json

@@ -108,6 +108,9 @@ class SchemaUpdates:
 
     def _with_whole_record_column(self, planned: PlannedStream, event: SchemaEvent) -> PlannedStream:
         """The stream with the column of whole records, where rows have been staged without a schema."""
+        relay = planned.relay
+        if relay is not None and not (relay.by_columns or planned.shaping or planned.transforms):
+            return planned  # Its records go as they came, in one column that their destination never sees.
         has_landed_whole = self._columns[planned.id].as_parsed.is_schemaless and self._stage.emitted(planned.id)
         if not has_landed_whole or not schema_properties(event.json_schema):
             return planned

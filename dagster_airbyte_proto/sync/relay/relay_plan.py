@@ -87,6 +87,9 @@ def plan_of_part(load_id: str, part: StagedRows, form_without_rows: Callable[[],
             formed.pop()
         formed.append(found)
     formed = formed or [FormedRows(0, form_without_rows())]
+    last = formed[-1]
+    if last.form.target.mode is PushMode.OVERWRITE and last.form.record_column:
+        formed = [last]  # They go to one process. A schema that came between rows has all fields of those before.
     plan = SealedPlan(
         plan_id=load_id,
         connection=part.connection,

@@ -190,15 +190,6 @@ def test_a_destination_that_speaks_only_at_its_end(table: PushedTable) -> None:
     assert len(table.received()) == 23
 
 
-def test_each_process_of_an_airbyte_destination_learns_that_its_rows_are_complete(quick_folder: Path) -> None:
-    table = PushedTable(quick_folder)
-    table.options["checkpoint_rows"] = 10
-    table.fill([person(number) for number in range(23)])
-    assert table.contacts().acknowledged == 23
-    statuses = [each["trace"]["stream_status"]["status"] for each in table.messages() if each["type"] == "TRACE"]
-    assert statuses == ["COMPLETE"] * 3
-
-
 def test_a_good_exit_after_an_error_acknowledges_nothing(quick_folder: Path) -> None:
     table = PushedTable(quick_folder)
     table.config |= {"echo": "never", "fails": "config_error", "exit_code": 0}

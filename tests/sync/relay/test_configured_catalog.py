@@ -1,4 +1,4 @@
-"""The configured catalog that an Airbyte destination gets with the records of a relay, or of a push."""
+"""The configured catalog, and the statuses, that an Airbyte destination gets beside the rows of a relay or a push."""
 
 from pathlib import Path
 from typing import Any
@@ -39,3 +39,22 @@ def test_a_pushed_stream_has_its_cursor_and_key(quick_folder: Path, push: dict[s
     assert table.contacts().status == "complete"
     [message] = [each for each in table.messages() if each["type"] == "CONFIGURED_STREAM"]
     assert (message["stream"]["cursor_field"], message["stream"]["primary_key"]) == (cursor, [["id"]])
+
+
+def test_a_replacement_goes_to_one_process_where_a_tap_gains_a_field_between_rows(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, write="overwrite", read="full_refresh", protocol="singer", max_bytes=1 << 20)
+    shop.to["shows_catalog"] = True
+    stream = {"records": 6, "declared_at": [[3, {"city": {"type": "string"}}]], "values": {"city": "Rome"}}
+    assert shop.sync_of({"streams": {"users": stream}}).status is SyncStatus.COMPLETE
+    [configured] = shop.messages("CONFIGURED_STREAM")
+    assert {"name", "city"} <= configured["stream"]["stream"]["json_schema"]["properties"].keys()
+    assert shop.shown_ids("users") == list(range(6))
+
+
+def test_each_process_learns_that_its_rows_are_complete(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.options["checkpoint_rows"] = 10
+    table.fill([person(number) for number in range(23)])
+    assert table.contacts().acknowledged == 23
+    statuses = [each["trace"]["stream_status"]["status"] for each in table.messages() if each["type"] == "TRACE"]
+    assert statuses == ["COMPLETE"] * 3

@@ -288,6 +288,34 @@ def test_a_destination_that_was_moved_is_the_same_one(quick_folder: Path) -> Non
     assert shop.ids("users") == list(range(8))
 
 
+_SHARED = {"streams": {"users": {"records": 25}, "orders": {"records": 7}}, "state": "global"}
+
+
+def test_streams_of_one_state_are_read_again_together_where_the_destination_refuses_one(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
+    shop.to |= {"fails": "config_error", "fails_stream": "orders"}
+    for _ in range(2):
+        report = shop.sync_of(_SHARED)
+        users, orders = report.streams["users"], report.streams["orders"]
+        assert (users.status, orders.status, users.committed) == (SyncStatus.FAILED, SyncStatus.FAILED, 0)
+        assert "it shares its state with orders" in str(users.error) and "it cannot go on" in str(orders.error)
+        assert not shop.positions() and not shop.store.announced_loads("shop")
+    del shop.to["fails"]
+    assert shop.sync_of(_SHARED).status is SyncStatus.COMPLETE
+    assert shop.positions() == {"users": 25, "orders": 7}
+    assert (set(shop.ids("users")), set(shop.ids("orders"))) == (set(range(25)), set(range(7)))
+
+
+def test_rows_without_a_key_are_sent_once_where_a_stream_of_their_state_is_refused(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, max_bytes=1 << 20)
+    shop.modes["orders"] = {**shop.modes["*"], "write": "append_dedup"}
+    shop.to |= {"fails": "config_error", "fails_stream": "orders"}
+    assert shop.sync_of(_SHARED).status is SyncStatus.UNKNOWN
+    del shop.to["fails"]
+    assert shop.sync_of(_SHARED).status is SyncStatus.COMPLETE
+    assert (shop.ids("users"), set(shop.ids("orders"))) == (list(range(25)), set(range(7)))
+
+
 @pytest.mark.everyday("append")
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 def test_no_state_moves_where_the_destination_counts_too_few_records(quick_folder: Path, write: str) -> None:
