@@ -103,6 +103,7 @@ class ProcessDelivery:
         context, plan = self._context, self._plan
         self.sent = self.acknowledged = part.start
         self._acks.begin(part.start)
+        self._check_cancelled()  # Not once it has started: one that replaces rows may begin with those that are there.
         context.store.begin_delivery(context.lease, plan, part.start)
         request = WriteRequest(
             context.destination.config.current,

@@ -7,18 +7,21 @@ is replaced, the records of before are shown, or those of now.
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto import points
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import CommitUnknown, ProtoError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.testing import fake_destination
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, SimulatedDeath
 from tests.sync.crashes.sync_fork_server import SyncForkServer
@@ -180,6 +183,24 @@ def test_behind_a_refresh_that_nobody_knows_to_be_shown_no_row_is_appended(
         had += 8
     assert shop.sync_of(offer).status is SyncStatus.COMPLETE
     assert shop.ids("users")[had:] == ([5, 6, 7] if looked else [])
+
+
+def test_a_relay_that_is_cancelled_begins_no_other_delivery(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, max_bytes=1 << 20)
+    shop.sync_of({"streams": {"users": {"records": 8}, "orders": {"records": 8}}})
+    cancel = threading.Event()
+    points.arm(lambda point: cancel.set() if point == "push.announced" else None)
+    try:
+        report = shop.sync(REFRESH, RunOptions(cancel))
+    finally:
+        points.arm(None)
+    assert report.status is SyncStatus.CANCELLED
+    deliveries = shop.store.deliveries("shop")
+    assert sorted(each.attempts for each in deliveries.values()) == [0, 1]
+    # Of the other one somebody has to find out what the destination shows.
+    [begun] = [str(stream) for stream, each in deliveries.items() if each.attempts]
+    more = shop.sync_of({"streams": {"users": {"records": 9}, "orders": {"records": 9}}})
+    assert {name for name, stream in more.streams.items() if stream.error} == {begun}
 
 
 def _set_state_to_what_it_is(shop: RelayedShop) -> None:
