@@ -308,7 +308,8 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
         # Dagster lists the partitions of a range in any order.
         keys = sorted(str(key) for key in context.asset_partition_keys)
-        return Slices(str(metadata.get(PARTITION_COLUMN, self.partition_column)), tuple(keys))
+        column = SLICE_COLUMN if definition_in(metadata) else self.partition_column
+        return Slices(str(metadata.get(PARTITION_COLUMN, column)), tuple(keys))
 
 
 def _check_has_table(connection: Connection, key: dg.AssetKey) -> None:

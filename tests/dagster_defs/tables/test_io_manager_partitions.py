@@ -8,12 +8,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.tables.io_manager import (
     PARTITION_COLUMN,
     SparkTableIOManager,
 )
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
+from tests.dagster_defs.support.saved import connection
 from tests.dagster_defs.tables.io_manager_runs import Rows, output, returning, run
 
 pytestmark = pytest.mark.spark
@@ -108,6 +110,23 @@ def test_a_partition_column_of_the_users_own_may_be_a_date(
     for _ in range(2):
         run(io, asset, partition="2026-01-02")
     assert [row[0] for row in rows(f"lake.{place}.t")] == [0]
+
+
+def test_a_streams_partitions_are_in_its_own_column_whatever_that_of_frames_is(
+    spark: SparkSession, io: SparkTableIOManager, place: str
+) -> None:
+    rows = spark.createDataFrame([(1, "2026-01-03")], "id bigint, day string")
+    run(io, returning([place, "t"], lambda: rows, partitions_def=DAYS), partition="2026-01-02")
+    metadata = ConnectionDefinition(connection(), {}, None).metadata
+    found: list[int] = []
+
+    @dg.asset(key=[place, "reader"], partitions_def=DAYS, ins={"t": dg.AssetIn([place, "t"])})
+    def reader(t: DataFrame) -> None:
+        found.append(t.count())
+
+    stream = dg.AssetSpec([place, "t"], metadata=metadata, partitions_def=DAYS)
+    run(SparkTableIOManager(spark=io.spark, partition_column="day"), stream, reader, partition="2026-01-02")
+    assert found == [1]
 
 
 def test_without_partitions_the_whole_table_is_read_also_of_those_that_were_removed(
