@@ -84,7 +84,7 @@ def build_partition_discovery_sensor(
             dynamic_partitions_requests=_requests(
                 partitions_def, [key for key in started if key not in existing], removed
             ),
-            cursor=before.after(started, removed).as_text(),
+            cursor=before.after(settled - set(removed), started).as_text(),
             skip_reason=None if started else f"Removed: {_key_list(removed)}" if removed else nothing,
         )
 
@@ -183,8 +183,8 @@ class _Cursor(msgspec.Struct, frozen=True):
     keys: frozenset[str]
     mark: int
 
-    def after(self, started: Collection[str], removed: Collection[str]) -> "_Cursor":
-        return _Cursor(self.keys - set(removed) | set(started), self.mark + 1)
+    def after(self, settled: frozenset[str], started: Collection[str]) -> "_Cursor":
+        return _Cursor(settled.union(started), self.mark + 1)
 
     def as_text(self) -> str:
         return json.dumps({"mark": self.mark, "keys": sorted(self.keys)})

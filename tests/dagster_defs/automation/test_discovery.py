@@ -158,6 +158,16 @@ def test_a_partition_that_someone_deleted_comes_back_while_it_is_found(discovery
     assert (shop.tick(), shop.partitions) == (["acme"], ["acme"])
 
 
+def test_a_partition_that_someone_deleted_leaves_the_cursor_once_it_is_gone(discovery: OpenDiscovery) -> None:
+    shop = discovery()
+    shop.found = ["acme", "globex"]
+    shop.tick()
+    shop.instance.delete_dynamic_partition("tenants", "acme")
+    shop.found = ["globex", "initech"]
+    assert shop.tick() == ["initech"]
+    assert json.loads(shop.cursor or "")["keys"] == ["globex", "initech"]
+
+
 def test_what_is_gone_stays_unless_it_is_to_be_removed(discovery: OpenDiscovery) -> None:
     shop = discovery()
     shop.found = ["acme", "globex"]
