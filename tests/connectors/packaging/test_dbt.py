@@ -9,6 +9,9 @@ import pytest
 from tests.connectors.packaging.installed import Installed, interpreter, write_files_of_page
 
 _USERS = [{"id": 1, "name": "Ada"}, {"id": 2, "name": "Ada"}, {"id": 3, "name": "Bob"}]
+_KEYED = """{{ config(meta={'dagster': {'asset_key': ['team', 'totals']}}) }}
+select count(*) as users from {{ source('shop', 'users') }}
+"""
 _GRAPH = """
 import json
 from definitions import defs
@@ -50,6 +53,7 @@ def test_models_of_dbt_lie_between_streams_and_pushes(tmp_path: Path, wheel: Pat
     home.variables = {"DAGSTER_HOME": str(tmp_path), "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}
     warehouse = str(tmp_path / "warehouse")
     write_files_of_page("dagster/dbt.md", tmp_path, {"/data/warehouse": warehouse})
+    (tmp_path / "dbt" / "models" / "totals.sql").write_text(_KEYED)
     (tmp_path / "airbyte-proto.yaml").write_text(json.dumps({"catalog": {"warehouse": warehouse}}))
     push = {"names": {"from": "lake.marts.names", "key": ["name"]}}
     _write_connection(tmp_path, "crm", "fake_destination", {"path": str(tmp_path / "sent.jsonl")}, push=push)
@@ -61,6 +65,7 @@ def test_models_of_dbt_lie_between_streams_and_pushes(tmp_path: Path, wheel: Pat
         "marts/names": ["shop/users"],
         "marts/signups": ["shop/users"],
         "marts/top_names": ["marts/names"],
+        "team/totals": ["shop/users"],
         "crm/names": ["marts/names"],
     }
 
