@@ -1,4 +1,7 @@
-"""The store of a connection with very many runs, loads and partitions: what each sync reads does not grow with them."""
+"""The store of a connection with very many runs, loads, folders, partitions and past values.
+
+What each sync reads does not grow with them.
+"""
 
 import sqlite3
 from collections.abc import Callable
@@ -7,19 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, insert
+from sqlalchemy import event, insert, update
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import Pool
 
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, ValueChanges, stored_key
 from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.load_json import load_to_json
-from dagster_airbyte_proto.checkpoints.sql.schema import landed_tables, loads, runs
+from dagster_airbyte_proto.checkpoints.sql.schema import connections, kept_values, landed_tables, loads, runs, states
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, Lease
-from tests.conformance.state_store.fixtures import USERS, load_of, stream_state
+from tests.conformance.state_store.fixtures import USERS, committed_users, load_of, stream_state
 
 _LONG_AGO = datetime.now(UTC) - timedelta(days=9)
+_MANY = 20_000
+_VALUE = ("transform", "clean", "checkpoint")
 
 
 @pytest.fixture
@@ -112,6 +118,62 @@ def test_loads_that_partitions_need_do_not_keep_those_behind_them(
         assert len(store.loads("shop", limit=NO_LIMIT)) == count
     left = [each.load.load_id for each in store.loads("shop", limit=NO_LIMIT)]
     assert set(left) >= {f"l{number}" for number in range(100)}
+
+
+def test_a_folder_is_noted_without_a_look_at_those_of_other_streams(store: SqlStore, lease: Lease) -> None:
+    folders = [f"/lake/{number}/data/run-1" for number in range(_MANY)]
+    store.note_folders(lease, folders)
+    assert _steps(lambda: store.note_folders(lease, ["/lake/new/data/run-1"])) < 100
+    store.note_folders(lease, folders[:1])
+    store.release(lease)
+    later = store.acquire("shop", run_id="run-2", holder="two", seconds=60)
+    assert len(store.unfinished_folders(later)) == _MANY + 1
+
+
+@pytest.fixture
+def partitions(url: str, lease: Lease) -> list[str]:
+    """Partitions of which each has a state, and a table in which its last load landed."""
+    keys = [str(number) for number in range(_MANY)]
+    stream = {"connection": lease.connection, "namespace": "", "stream": "users"}
+    landed = {**stream, "table_id": "t", "load_id": "before", "write_mode": "append", "is_covered": 1}
+    state = {**stream, "scope": "stream", "message": b"{}", "version": 1, "changed_at": _LONG_AGO, "run_id": "run-0"}
+    with Database(url).write() as tx:
+        tx.execute(insert(landed_tables), [{**landed, "partition_key": key} for key in keys])
+        tx.execute(insert(states), [{**state, "partition_key": key} for key in keys])
+    return keys
+
+
+def test_a_run_of_one_partition_reads_nothing_of_the_others(
+    store: SqlStore, lease: Lease, partitions: list[str]
+) -> None:
+    key, load = partitions[7], load_of("one", stream_state(USERS, "1"))
+    store.announce(lease, load, partition=key)
+    calls: list[Callable[[], object]] = [
+        lambda: store.states("shop", partition=key),
+        lambda: store.landed_tables("shop", partition=key),
+        lambda: store.promote(lease, load, load.states, [committed_users()]),
+        lambda: store.prune_history(lease, days=7),
+    ]
+    assert [_steps(call) < 100 for call in calls] == [True] * len(calls)
+    assert [each.state.message for each in store.states("shop", partition=key)] == [b"1"]
+
+
+def test_a_value_is_found_without_a_look_at_those_of_before(url: str, store: SqlStore, lease: Lease) -> None:
+    row = {"connection": "shop", "namespace": "", "stream": "users", "partition_key": "", "key": stored_key(_VALUE)}
+    past = [{**row, "since": number, "until": number + 1, "value": b"0"} for number in range(_MANY)]
+    with Database(url).write() as tx:
+        tx.execute(insert(kept_values), [*past, {**row, "since": _MANY, "until": None, "value": b"1"}])
+        tx.execute(update(connections).values(version=_MANY))
+    asset = Asset("shop", USERS)
+    calls: list[Callable[[], object]] = [
+        lambda: store.kept_value(asset, _VALUE),
+        lambda: list(store.kept_values(asset, _VALUE[:1])),
+        lambda: store.count_kept_values(asset),
+        lambda: store.prune_history(lease, days=7),
+        lambda: store.keep_values(lease, asset, ValueChanges({_VALUE: b"2"})),
+    ]
+    assert [_steps(call) < 100 for call in calls] == [True] * len(calls)
+    assert list(store.kept_values(asset)) == [KeptValue(_VALUE, b"2")]
 
 
 def test_a_load_of_one_partition_reads_the_states_of_no_other(store: SqlStore, lease: Lease) -> None:

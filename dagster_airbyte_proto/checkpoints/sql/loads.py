@@ -141,6 +141,8 @@ def prune(tx: Connection, connection: str, before: datetime) -> None:
       oldest version that is kept goes back to its rows. So does the newest that readers saw.
     - The loads of runs whose folders are not swept yet stay: a sweep must leave their files.
     """
+    if next(_ended_before(tx, connection, before), None) is None:
+        return  # As most runs end. The loads that each partition needs are not read then.
     needed = {
         load_id
         for table in (landed_tables, open_generations)

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, insert, select, update
 
+from dagster_airbyte_proto.checkpoints.sql.database import insert_of
 from dagster_airbyte_proto.checkpoints.sql.leases import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import generations, run_folders, runs
 from dagster_airbyte_proto.checkpoints.sql.states import StateKey, key_columns
@@ -83,15 +84,14 @@ def next_generation(tx: Connection, connection: str, key: StateKey) -> int:
 
 
 def note_folders(tx: Connection, lease: Lease, folders: Iterable[str]) -> None:
-    noted = set(tx.scalars(select(run_folders.c.folder).where(_under(run_folders, lease))))
     run = {
         "connection": lease.connection,
         "fence": lease.fence,
         "run_id": lease.run_id,
         "partition_key": lease.partition,
     }
-    if new := [{"folder": folder, **run} for folder in dict.fromkeys(folders) if folder not in noted]:
-        tx.execute(insert(run_folders), new)
+    if noted := [{"folder": folder, **run} for folder in folders]:
+        tx.execute(insert_of(tx, run_folders).on_conflict_do_nothing(), noted)
 
 
 def unfinished_folders(tx: Connection, lease: Lease) -> Sequence[tuple[str, str]]:

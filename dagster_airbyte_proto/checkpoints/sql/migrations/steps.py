@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from sqlalchemy import Connection, text
 
+from dagster_airbyte_proto.checkpoints.sql.migrations.indexes import INDEXES
 from dagster_airbyte_proto.protocols.raw_json import members
 
 TYPES = {
@@ -372,12 +373,6 @@ INSERT INTO airbyte_proto_kept_rejections
 DROP TABLE airbyte_proto_kept_rejections_before
 """
 
-_INDEXES_OF_RUNS = """
-CREATE INDEX airbyte_proto_runs_of_lease ON airbyte_proto_runs (connection, fence);
-CREATE INDEX airbyte_proto_runs_of_run ON airbyte_proto_runs (connection, run_id, sync_id);
-CREATE INDEX airbyte_proto_runs_by_end ON airbyte_proto_runs (connection, ended_at)
-"""
-
 MIGRATIONS = (
     FIRST,
     _SHAPES,
@@ -394,7 +389,7 @@ MIGRATIONS = (
     _KEPT_REJECTIONS,
     _LOAD_ENDINGS,
     _MANY_ROWS,
-    _INDEXES_OF_RUNS,
+    INDEXES,
 )
 AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""
