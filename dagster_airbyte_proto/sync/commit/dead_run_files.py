@@ -14,7 +14,7 @@ A folder that cannot be looked into, or not be changed, stays too, with the othe
 again.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, StagingError, TableError
@@ -45,13 +45,13 @@ class DeadRunFiles:
         """Removes them, but for those of the runs that are `waiting`, and forgets their folders."""
         noted = self._store.unfinished_folders(self._lease)
         for run_id in dict.fromkeys(run_id for run_id, _ in noted if run_id not in waiting):
-            kept = self._store.referenced_files(self._lease.connection, run_id)
             folders = [folder for noting_run, folder in noted if noting_run == run_id]
+            kept = _by_folder(self._store.referenced_files(self._lease.connection, run_id), folders)
             try:
-                if self._has_orphans(folders, kept) and self._may_have_unknown_loads(folders):
+                if self._has_orphans(kept) and self._may_have_unknown_loads(folders):
                     continue
-                for folder in folders:
-                    remove_orphan_files(folder, kept, storage_of(folder, self._tables))
+                for folder, files in kept.items():
+                    remove_orphan_files(folder, files, storage_of(folder, self._tables))
                     reach("recover.swept")
             except StagingError:
                 # The place of one table. Streams of others need not wait for it, and no table refers to the files.
@@ -59,8 +59,8 @@ class DeadRunFiles:
             # After the last folder only: this forgets all folders of the run at once.
             self._store.forget_folders(self._lease, run_id)
 
-    def _has_orphans(self, folders: Sequence[str], kept: Collection[str]) -> bool:
-        return any(has_orphan_files(folder, kept, storage_of(folder, self._tables)) for folder in folders)
+    def _has_orphans(self, kept: Mapping[str, Collection[str]]) -> bool:
+        return any(has_orphan_files(folder, files, storage_of(folder, self._tables)) for folder, files in kept.items())
 
     def _may_have_unknown_loads(self, folders: Sequence[str]) -> bool:
         """True if a table of these folders may have loads that the store does not know."""
@@ -85,6 +85,18 @@ class DeadRunFiles:
         for location in map(location_of_staged, folders):
             found |= dict.fromkeys([places[location]] if location in places else unplaced)
         return [*found]
+
+
+def _by_folder(files: Collection[str], folders: Sequence[str]) -> Mapping[str, Collection[str]]:
+    """Returns the files that may lie in each folder: those of its table, and those of none of these tables.
+
+    A run may have files of a thousand tables, and each that may lie in a folder is looked up for it.
+    """
+    of_tables: dict[str, list[str]] = {location: [] for location in map(location_of_staged, folders) if location}
+    elsewhere: list[str] = []
+    for file in files:
+        of_tables.get(location_of_staged(file), elsewhere).append(file)
+    return {folder: [*of_tables.get(location_of_staged(folder), ()), *elsewhere] for folder in folders}
 
 
 def storage_of(place: str, tables: Callable[[], TableWriter]) -> Storage:
