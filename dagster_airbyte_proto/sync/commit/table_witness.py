@@ -6,12 +6,13 @@ table needs no memory. The loads after that are held against each other by their
 follows.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
+from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, LoggedLoad, StateStore, StoredState
 from dagster_airbyte_proto.connection.stream_names import shell_word
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import RELAY_ID_PREFIX, Load, StagedRows
@@ -23,6 +24,23 @@ _LEAVES_DELETED = (
     "it has rows of earlier syncs, and the stream has no state: its changes begin anew, with all rows that are there,"
     " and name none that was deleted before, so that it would stay"
 )
+_KEPT_LOADS = 16
+
+
+class LoadsReadOnce:
+    """The loads and states of a store, for the tables of one sync. Threads may share it.
+
+    A load of a thousand streams has as many parts. It is the newest one of all their tables, and is read once for them.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store, self._read = store, lru_cache(_KEPT_LOADS)(store.load)
+
+    def load(self, load_id: str) -> LoggedLoad | None:
+        return self._read(load_id)
+
+    def states(self, connection: str) -> Sequence[StoredState]:
+        return self._store.states(connection)
 
 
 class Remembered(NamedTuple):
@@ -41,7 +59,11 @@ class Remembered(NamedTuple):
 
 
 def check_witness(
-    store: StateStore, lease: Lease, stream: StreamId, witness: Witness | None, remembered: Remembered
+    store: StateStore | LoadsReadOnce,
+    lease: Lease,
+    stream: StreamId,
+    witness: Witness | None,
+    remembered: Remembered,
 ) -> None:
     """Raises TableError where table and store contradict each other. `witness` is None where there is no table."""
     found = _contradiction(store, stream, witness, remembered)
@@ -55,7 +77,7 @@ def check_witness(
         )
 
 
-def _refresh(store: StateStore, lease: Lease, stream: StreamId) -> str:
+def _refresh(store: StateStore | LoadsReadOnce, lease: Lease, stream: StreamId) -> str:
     """The command that reads the stream again, together with those that share its state."""
     command = f"airbyte-proto sync {lease.connection} --refresh"
     is_shared = any(stored.state.stream is None for stored in store.states(lease.connection))
@@ -81,7 +103,9 @@ def _may_be_replaced(load_id: str) -> str:
     )
 
 
-def _contradiction(store: StateStore, stream: StreamId, witness: Witness | None, remembered: Remembered) -> str:
+def _contradiction(
+    store: StateStore | LoadsReadOnce, stream: StreamId, witness: Witness | None, remembered: Remembered
+) -> str:
     landed = remembered.landed
     if remembered.unproved:
         return _may_be_replaced(remembered.unproved)

@@ -17,7 +17,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
     run_staging_folder,
     staging_id,
 )
-from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
+from dagster_airbyte_proto.sync.commit.table_witness import LoadsReadOnce, Remembered, check_witness
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.tables.writer import SupportsBranches
@@ -54,6 +54,7 @@ class TargetTables:
         self._engine = engine
         self._specs = dict(specs)
         self._store, self._lease = engine.store, lease
+        self._loads = LoadsReadOnce(engine.store)
         self._cancel = cancel
         self._remembered = remembered
         self._place = engine.tables_place
@@ -183,7 +184,7 @@ class TargetTables:
 
     def _checked_witness(self, stream: StreamId, spec: TableSpec) -> Witness | None:
         witness = self._engine.tables.witness(spec.name, self._lease.connection)
-        check_witness(self._store, self._lease, stream, witness, self._remembered[stream])
+        check_witness(self._loads, self._lease, stream, witness, self._remembered[stream])
         return witness
 
     def _check_is_still(self, table_id: str, stream: StreamId, spec: TableSpec) -> None:

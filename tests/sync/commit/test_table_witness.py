@@ -18,7 +18,7 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
-from dagster_airbyte_proto.testing.faults import CallFault
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.sync.commit.test_unknown_outcomes import resolve, sync
 from tests.sync.conftest import OpenShop
@@ -310,3 +310,22 @@ def test_a_shared_state_does_not_cover_a_stream_that_was_read_whole(shop: OpenSh
     error = place.sync_of({**two(15, 15), "state": "global"}).streams["users"].error or ""
     assert "they would be there twice" in error
     assert rows(place) == (15, 15)
+
+
+def test_a_load_is_read_once_for_all_the_tables_in_which_it_landed(shop: OpenShop) -> None:
+    place, tables = shop(max_bytes=1 << 30), 20
+
+    def offer(records: int) -> None:
+        place.offer({"streams": {f"s{number}": {"records": records} for number in range(tables)}})
+
+    offer(5)
+    assert place.sync().loads == 1
+    offer(10)
+    faults = CallFaults({})
+    engine = Engine(Settings.load(place.home, place.home / "settings.yaml"), store=with_faults(place.store, faults))
+    with engine:
+        report = sync_connection(engine, Connection.from_file(place.connection_file), EVERYTHING)
+    assert (report.status, len(report.streams)) == (SyncStatus.COMPLETE, tables)
+    assert all(stream.committed == 5 for stream in report.streams.values())
+    # Four tables are prepared at a time: each of the first ones may have read it.
+    assert faults.calls["load"] <= 4
