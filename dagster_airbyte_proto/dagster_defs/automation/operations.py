@@ -258,7 +258,7 @@ def _care_text(done: CareResult) -> str:
         f"{done.compacted.removed_delete_files} delete files removed"
         if done.compacted
         else "",
-        f"{done.cleanup.snapshots} snapshots and {len(done.cleanup.orphans)} files of dead loads removed"
+        f"{done.cleanup.snapshots} snapshots and {len(done.cleanup.orphans)} files that nothing needs removed"
         if done.cleanup
         else "",
         f"failed: {done.error}" if done.error else "",

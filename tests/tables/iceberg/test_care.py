@@ -329,6 +329,24 @@ def test_orphans_are_files_of_nobody_that_have_lain_for_long(
     assert care.remove_orphans(target.name, before=long_ago, protected=ProtectedFiles()) == ()
 
 
+def test_metadata_files_that_the_table_names_no_more_are_orphans(
+    spark: SparkSession, iceberg: IcebergTables, care: IcebergCare, target: TableTarget, iceberg_rows: Reader
+) -> None:
+    query(spark, f"alter table {target.qualified} set tblproperties ('write.metadata.previous-versions-max' = '1')")
+    for number in range(4):
+        iceberg.commit(f"l{number}", part(target, WriteMode.APPEND, rows_of((number, "a"))))
+    folder = Path(target.location) / "metadata"
+    versions = sorted(int(file.name[1:].partition(".")[0]) for file in folder.glob("v*.metadata.json"))
+    for file in folder.glob("v*.metadata.json"):
+        os.utime(file, (1, 1))
+    before = datetime.now(UTC) - timedelta(days=3)
+    removed = care.remove_orphans(target.name, before=before, protected=ProtectedFiles())
+    assert {Path(path) for path in removed} == {folder / f"v{each}.metadata.json" for each in versions[1:-2]}
+    assert len(removed) >= 3
+    iceberg.commit("l4", part(target, WriteMode.APPEND, rows_of((4, "a"))))
+    assert names(iceberg_rows(target)) == [(number, "a") for number in range(5)]
+
+
 def test_a_table_of_a_hard_name_is_cared_for(iceberg: IcebergTables, care: IcebergCare, iceberg_rows: Reader) -> None:
     target = iceberg.prepare(TableSpec(TableName("n Büch 書", f"Größe [a] {table_name().name}"), SCHEMA, keys=("id",)))
     for number in range(2):

@@ -2,6 +2,7 @@
 
 import os
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from dagster_airbyte_proto.model import PartitionField, StreamId, TableName, Wri
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.iceberg.care.iceberg_care import IcebergCare
-from dagster_airbyte_proto.tables.iceberg.care.orphan_files import may_be_shared
+from dagster_airbyte_proto.tables.iceberg.care.orphan_files import may_be_shared, remove_old_metadata
 from dagster_airbyte_proto.tables.iceberg.commit.expired_loads import search_expired
 from dagster_airbyte_proto.tables.iceberg.log import (
     History,
@@ -201,6 +202,25 @@ def test_a_folder_that_has_metadata_of_another_table_may_be_shared(
     (folder / "snap-1.avro").touch()
     metadata_log = tuple(MetadataFile(f"{folder}/{name}.metadata.json") for name in named)
     assert may_be_shared(LOCAL, TableLog(2, str(tmp_path), 1, 0, (), 0, (), metadata_log=metadata_log)) is expected
+
+
+@pytest.mark.parametrize("name", ["{:05}-a", "{:05}-a.gz", "v{}", "v{}.gz"])
+def test_metadata_files_that_a_table_names_no_more_go_once_they_are_old(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "metadata"
+    folder.mkdir()
+    files = [folder / f"{name.format(number)}.metadata.json" for number in range(1, 10)]
+    for file in (*files, folder / "snap-1.avro", folder / "version-hint.text"):
+        file.touch()
+        os.utime(file, (1, 1))
+    files[3].touch()
+    metadata_log = tuple(MetadataFile(str(file)) for file in files[6:8])
+    log = TableLog(2, str(tmp_path), 1, 0, (), 0, (), metadata_log=metadata_log)
+    before = datetime.now(UTC) - timedelta(days=3)
+    # The first file tells of the table, the fourth is young, the last one is current.
+    assert remove_old_metadata(LOCAL, log, before) == tuple(str(files[place]) for place in (1, 2, 4, 5))
+    assert sorted(folder.glob("*.json")) == [files[place] for place in (0, 3, 6, 7, 8)]
+    assert remove_old_metadata(LOCAL, log, before) == ()
+    assert remove_old_metadata(LOCAL, msgspec.structs.replace(log, metadata_log=()), datetime.now(UTC)) == ()
 
 
 @pytest.fixture

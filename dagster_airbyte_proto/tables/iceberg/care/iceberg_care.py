@@ -9,7 +9,7 @@ from datetime import datetime
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles
 from dagster_airbyte_proto.tables.iceberg.care.compaction import Compaction
-from dagster_airbyte_proto.tables.iceberg.care.orphan_files import removable_files
+from dagster_airbyte_proto.tables.iceberg.care.orphan_files import removable_files, remove_old_metadata
 from dagster_airbyte_proto.tables.iceberg.care.table_facts import IcebergFacts, expirable_snapshots
 from dagster_airbyte_proto.tables.iceberg.handle import alone, open_table, spark_actions, table_errors
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
@@ -46,9 +46,10 @@ class IcebergCare(IcebergFacts):
         with table_errors(f"removing orphan files of table {name}"):
             table, log = open_table(self._session, self._qualified(name))
             self._check_has_own_folder(name, log, self._storage)
+            old = remove_old_metadata(self._storage, log, before)
             files = removable_files(self._session, self._storage, log.location, protected)
             if files is None:
-                return ()
+                return old
             action = spark_actions(self._session).deleteOrphanFiles(table).olderThan(int(before.timestamp() * 1000))
             result = action.compareToFileList(files._jdf).execute()
-            return tuple(map(str, java_items(result.orphanFileLocations())))
+            return (*old, *map(str, java_items(result.orphanFileLocations())))

@@ -1,9 +1,12 @@
-"""The files in the data folder of an Iceberg table, as a frame with the columns and paths that Iceberg expects.
+"""The files of an Iceberg table that nobody needs.
 
-Iceberg itself finds out which of them no snapshot has.
+Those in its data folder are a frame with the columns and paths that Iceberg expects: Iceberg itself finds out which of
+them no snapshot has. Those of its metadata are found here.
 """
 
 import re
+from contextlib import suppress
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyspark
@@ -18,6 +21,8 @@ from dagster_airbyte_proto.tables.iceberg.log import TableLog
 from dagster_airbyte_proto.tables.sql_names import text_literal
 
 _METADATA_FILE = re.compile(r"([0-9]+)-.*\.metadata\.json")
+# Of a catalog of type `hadoop`, or of any other.
+_NUMBERED_FILE = re.compile(r"(?:v([0-9]+)(?:\.gz)?|([0-9]+)-.*)\.metadata\.json")
 
 
 def removable_files(
@@ -42,6 +47,27 @@ def may_be_shared(storage: Storage, log: TableLog) -> bool:
     oldest = min((number for name, number in numbers.items() if name in named), default=0)
     unnamed = [name for name, number in numbers.items() if name not in named and number >= oldest]
     return len(unnamed) > 1 or len(set(numbers.values())) < len(numbers)
+
+
+def remove_old_metadata(storage: Storage, log: TableLog, before: datetime) -> tuple[str, ...]:
+    """Deletes the metadata files from before a time that the log of the table names no more. Returns their paths.
+
+    Each commit writes one with all snapshots, and Iceberg leaves it for ever: with a commit each minute, and the
+    snapshots of a week, gigabytes a day. The first one stays: by those of two tables `may_be_shared` knows of both.
+    """
+    filesystem, place = storage.at(f"{log.location}/metadata")
+    listed = filesystem.get_file_info(fs.FileSelector(place, allow_not_found=True))
+    found = {info.base_name: _NUMBERED_FILE.fullmatch(info.base_name) for info in listed}
+    numbers = {name: int(match[1] or match[2]) for name, match in found.items() if match}
+    named = {file.metadata_file.rpartition("/")[2] for file in log.metadata_log}
+    first, oldest = min(numbers.values(), default=0), min((numbers[each] for each in named & numbers.keys()), default=0)
+    superseded = {name for name, number in numbers.items() if first < number < oldest}
+    until = before.astimezone(UTC)
+    old = sorted(info.base_name for info in listed if info.base_name in superseded and info.mtime < until)
+    for name in old:
+        with suppress(FileNotFoundError):  # Another one who cares for the table was quicker.
+            filesystem.delete_file(f"{place}/{name}")
+    return tuple(f"{log.location}/metadata/{name}" for name in old)
 
 
 def _in_store(session: SparkSession, storage: Storage, location: str) -> DataFrame | None:

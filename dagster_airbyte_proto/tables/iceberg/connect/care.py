@@ -10,7 +10,7 @@ from pyspark.sql import Row
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles
-from dagster_airbyte_proto.tables.iceberg.care.orphan_files import removable_files
+from dagster_airbyte_proto.tables.iceberg.care.orphan_files import removable_files, remove_old_metadata
 from dagster_airbyte_proto.tables.iceberg.care.table_facts import IcebergFacts, expirable_snapshots
 from dagster_airbyte_proto.tables.iceberg.connect.remote_table import RemoteTable
 from dagster_airbyte_proto.tables.iceberg.connect.statements import procedure_call
@@ -70,9 +70,10 @@ class RemoteIcebergCare(IcebergFacts):
         with table_errors(f"removing orphan files of table {name}"):
             log = self._open(self._qualified(name)).log
             self._check_has_own_folder(name, log, self._storage)
+            old = remove_old_metadata(self._storage, log, before)
             files = removable_files(self._session, self._storage, log.location, protected)
             if files is None:
-                return ()
+                return old
             view, until = f"airbyte_files_{uuid4().hex}", text_literal(before.isoformat(sep=" "))
             files.createOrReplaceTempView(view)
             try:
@@ -81,7 +82,7 @@ class RemoteIcebergCare(IcebergFacts):
                 )
             finally:
                 self._session.catalog.dropTempView(view)
-            return tuple(str(row["orphan_file_location"]) for row in found)
+            return (*old, *(str(row["orphan_file_location"]) for row in found))
 
     def _call(self, name: TableName, procedure: str, **arguments: str) -> list[Row]:
         called = procedure_call(self._catalog, procedure, self._qualified(name), **arguments)
