@@ -72,3 +72,15 @@ def test_a_log_gets_everything(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     assert log.read_text() == ":: loading settings\n"
     assert ":: loading settings" in last_output(log)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_log_that_has_grown_large_is_moved_aside(tmp_path: Path) -> None:
+    log = tmp_path / "jvm.log"
+    log.touch()
+    os.truncate(log, 1 << 25)
+    for _ in range(2):
+        with jvm_output(log) as output:
+            launch(output, "echo :: loading settings").wait()
+    assert log.read_text() == ":: loading settings\n" * 2
+    assert [file.name for file in sorted(tmp_path.iterdir())] == ["jvm.log", "jvm.log.1"]
+    assert (tmp_path / "jvm.log.1").stat().st_size == 1 << 25

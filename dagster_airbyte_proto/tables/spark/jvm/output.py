@@ -15,6 +15,7 @@ from pathlib import Path
 _LOG_TAIL_BYTES = 2000
 _READ_BYTES = 1 << 16
 _MAX_HELD_BYTES = 1 << 20
+_MAX_LOG_BYTES = 16 << 20
 
 
 @contextmanager
@@ -22,6 +23,7 @@ def jvm_output(log: Path | None) -> Iterator[int]:
     """The file descriptor for the output of a JVM that is launched and starts meanwhile."""
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
+        _make_room(log)
         with log.open("ab") as file:
             yield file.fileno()
         return
@@ -35,6 +37,13 @@ def jvm_output(log: Path | None) -> Iterator[int]:
         raise
     os.close(writing)
     relay.drop_start()
+
+
+def _make_room(log: Path) -> None:
+    """Moves a large log aside, in the place of the one before: each start adds to it. A JVM that runs goes on in it."""
+    with suppress(OSError):  # It is not there yet, another process is quicker, or its folder cannot be changed.
+        if log.stat().st_size > _MAX_LOG_BYTES:
+            log.replace(log.with_name(f"{log.name}.1"))
 
 
 def last_output(log: Path | None) -> str:
