@@ -14,7 +14,7 @@ is taken, so syncs go on meanwhile.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -102,7 +102,7 @@ def clean(
         )
     now = datetime.fromtimestamp(time.time(), UTC)
     history = care.history(name)
-    old = expirable_snapshots(history, known_loads(store, history), store, now - timedelta(seconds=keep_seconds))
+    old = expirable_snapshots(history, store, now - timedelta(seconds=keep_seconds))
     old -= frozenset(_since_pushed(store, history, name))
     expired = care.expire(name, old)
     # Running writers are looked up before files are listed: a writer that starts later writes younger files.
@@ -112,30 +112,27 @@ def clean(
     )
 
 
-def expirable_snapshots(
-    history: TableHistory, loads: Mapping[str, LoggedLoad], store: StateStore, cutoff: datetime
-) -> frozenset[str]:
+def expirable_snapshots(history: TableHistory, store: StateStore, cutoff: datetime) -> frozenset[str]:
     """The snapshots that may expire, by the rules at the top of this module."""
     position = {change.snapshot_id: number for number, change in enumerate(history.changes)}
     shown_by_then = [snapshot_id for at, snapshot_id in history.shown if at <= cutoff and snapshot_id in position]
     if not shown_by_then:
         return frozenset()
     first = min(position[each] for each in (shown_by_then[-1], history.current) if each in position)
-    first = min([first, *_needed_positions(history, loads, store, cutoff)])
+    first = min([first, *_needed_positions(history, store, cutoff)])
     return frozenset(change.snapshot_id for change in history.changes[:first])
 
 
-def _needed_positions(
-    history: TableHistory,
-    loads: Mapping[str, LoggedLoad],
-    store: StateStore,
-    cutoff: datetime,
-) -> Iterator[int]:
+def _needed_positions(history: TableHistory, store: StateStore, cutoff: datetime) -> Iterator[int]:
     """The positions in the history of snapshots that recovery, or a rollback within the keep time, may need."""
     last_landed: dict[str, int] = {}
     last_rewound = -1
+    connections: set[str] = set()
     for number, change in enumerate(history.changes):
-        entry = loads.get(change.load_id or "")
+        # One at a time: a table may have ten thousand loads, and each of them parts of a thousand other tables.
+        entry = store.load(change.load_id) if change.load_id is not None else None
+        if entry is not None:
+            connections.add(entry.load.connection)
         if change.rewound_at is not None:
             if change.at is not None and change.at <= cutoff:
                 last_rewound = number
@@ -144,7 +141,7 @@ def _needed_positions(
                 yield number
             elif not entry.load.parts or any(part.is_shown for part in entry.load.parts):
                 last_landed[entry.load.connection] = number
-    for connection in {entry.load.connection for entry in loads.values()}:
+    for connection in connections:
         if _is_in_use(store, connection, cutoff):
             number = last_landed.get(connection, last_rewound)
             if number >= 0:

@@ -1,6 +1,7 @@
 """Compaction and expiry of real tables: afterwards syncs recover, roll back and go on."""
 
 import os
+import weakref
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.checkpoints.slot import Slot
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, StateConflict
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
@@ -22,13 +23,7 @@ from dagster_airbyte_proto.model import State, StateScope, StreamId, TableName, 
 from dagster_airbyte_proto.settings import CompactAfter
 from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder, staging_id
 from dagster_airbyte_proto.sync.commit.committer import Committer
-from dagster_airbyte_proto.sync.maintenance.care import (
-    CareOptions,
-    care_for_table,
-    clean,
-    expirable_snapshots,
-    known_loads,
-)
+from dagster_airbyte_proto.sync.maintenance.care import CareOptions, care_for_table, clean, expirable_snapshots
 from dagster_airbyte_proto.sync.maintenance.table_rollback import roll_back_table
 from dagster_airbyte_proto.tables.care import (
     CompactionResult,
@@ -309,7 +304,7 @@ class Days:
         """The snapshots that expire. A snapshot has the name of its load, if it has one."""
         made = tuple(SnapshotChange(each, ago(days), "append", 1, 0, 0, load_id=each) for each, days in changes.items())
         history = TableHistory(made, tuple((ago(days), each) for each, days in changes.items()), [*changes][-1])
-        return sorted(expirable_snapshots(history, known_loads(self.store, history), self.store, ago(keep)))
+        return sorted(expirable_snapshots(history, self.store, ago(keep)))
 
 
 @pytest.fixture
@@ -343,6 +338,30 @@ def test_a_load_that_landed_before_the_keep_time_and_ended_in_it_stays(days: Day
     assert days.gone({"l1": 30, "l2": 20, "compaction": 19, "another": 10}, keep=7) == []
     days.land(Landing("l3", 1, 1))
     assert days.gone({"l0": 40, "l1": 30, "l2": 20, "l3": 1}, keep=1.5) == ["l0", "l1"]
+
+
+class _WatchedLoad(Load, frozen=True, weakref=True):
+    """A load of which it is known whether anybody still has it."""
+
+
+class _LongLog(SqlStore):
+    """A store that has each load, and notes how many of them somebody had at once."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._read, self.most_at_once = weakref.WeakSet[_WatchedLoad](), 0
+
+    def load(self, load_id: str) -> LoggedLoad:
+        load = _WatchedLoad(load_id, "shop", "r", (), ())
+        self._read.add(load)
+        self.most_at_once = max(self.most_at_once, len(self._read))
+        return LoggedLoad(load, LoadStatus.DONE, ago(20), ago(20))
+
+
+def test_the_loads_of_a_table_are_looked_at_one_by_one(days: Days, tmp_path: Path) -> None:
+    days.store = store = _LongLog(f"sqlite:///{tmp_path / 'state.db'}")
+    assert len(days.gone({f"l{number}": 20 - number / 100 for number in range(500)})) == 499
+    assert store.most_at_once <= 2
 
 
 class _CareOfNothing:
