@@ -216,7 +216,7 @@ def test_metadata_files_that_a_table_names_no_more_go_once_they_are_old(name: st
     metadata_log = tuple(MetadataFile(str(file)) for file in files[6:8])
     log = TableLog(2, str(tmp_path), 1, 0, (), 0, (), metadata_log=metadata_log)
     before = datetime.now(UTC) - timedelta(days=3)
-    # The first file tells of the table, the fourth is young, the last one is current.
+    # The first file stays for `may_be_shared`, the fourth is young, the last one is current.
     assert remove_old_metadata(LOCAL, log, before) == tuple(str(files[place]) for place in (1, 2, 4, 5))
     assert sorted(folder.glob("*.json")) == [files[place] for place in (0, 3, 6, 7, 8)]
     assert remove_old_metadata(LOCAL, log, before) == ()

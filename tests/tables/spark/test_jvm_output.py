@@ -74,7 +74,7 @@ def test_a_log_gets_everything(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_log_that_has_grown_large_is_moved_aside(tmp_path: Path) -> None:
+def test_a_log_that_has_grown_large_makes_room_for_a_new_one(tmp_path: Path) -> None:
     log = tmp_path / "jvm.log"
     log.touch()
     os.truncate(log, 1 << 25)

@@ -40,7 +40,7 @@ def jvm_output(log: Path | None) -> Iterator[int]:
 
 
 def _make_room(log: Path) -> None:
-    """Moves a large log aside, in the place of the one before: each start adds to it. A JVM that runs goes on in it."""
+    """Moves a large log to the place of the one before: each start adds to it. A JVM that runs goes on in that."""
     with suppress(OSError):  # It is not there yet, another process is quicker, or its folder cannot be changed.
         if log.stat().st_size > _MAX_LOG_BYTES:
             log.replace(log.with_name(f"{log.name}.1"))
