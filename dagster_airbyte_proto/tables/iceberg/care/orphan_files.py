@@ -64,10 +64,12 @@ def remove_old_metadata(storage: Storage, log: TableLog, before: datetime) -> tu
     superseded = {name for name, number in numbers.items() if first < number < oldest}
     until = before.astimezone(UTC)
     old = sorted(info.base_name for info in listed if info.base_name in superseded and info.mtime < until)
+    removed = []
     for name in old:
-        with suppress(FileNotFoundError):  # Another one who cares for the table was quicker.
+        with suppress(OSError):  # One that may not be deleted here does no harm.
             filesystem.delete_file(f"{place}/{name}")
-    return tuple(f"{log.location}/metadata/{name}" for name in old)
+            removed.append(f"{log.location}/metadata/{name}")
+    return tuple(removed)
 
 
 def _in_store(session: SparkSession, storage: Storage, location: str) -> DataFrame | None:
