@@ -59,11 +59,7 @@ class Remembered(NamedTuple):
 
 
 def check_witness(
-    store: StateStore | LoadsReadOnce,
-    lease: Lease,
-    stream: StreamId,
-    witness: Witness | None,
-    remembered: Remembered,
+    store: LoadsReadOnce, lease: Lease, stream: StreamId, witness: Witness | None, remembered: Remembered
 ) -> None:
     """Raises TableError where table and store contradict each other. `witness` is None where there is no table."""
     found = _contradiction(store, stream, witness, remembered)
@@ -77,7 +73,7 @@ def check_witness(
         )
 
 
-def _refresh(store: StateStore | LoadsReadOnce, lease: Lease, stream: StreamId) -> str:
+def _refresh(store: LoadsReadOnce, lease: Lease, stream: StreamId) -> str:
     """The command that reads the stream again, together with those that share its state."""
     command = f"airbyte-proto sync {lease.connection} --refresh"
     is_shared = any(stored.state.stream is None for stored in store.states(lease.connection))
@@ -103,9 +99,7 @@ def _may_be_replaced(load_id: str) -> str:
     )
 
 
-def _contradiction(
-    store: StateStore | LoadsReadOnce, stream: StreamId, witness: Witness | None, remembered: Remembered
-) -> str:
+def _contradiction(store: LoadsReadOnce, stream: StreamId, witness: Witness | None, remembered: Remembered) -> str:
     landed = remembered.landed
     if remembered.unproved:
         return _may_be_replaced(remembered.unproved)

@@ -22,7 +22,7 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import MergeMode, SchemaPolicy, StreamId, TableName
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
-from dagster_airbyte_proto.sync.commit.table_witness import Remembered, check_witness
+from dagster_airbyte_proto.sync.commit.table_witness import LoadsReadOnce, Remembered, check_witness
 from dagster_airbyte_proto.sync.push.push_context import PushContext, full_command, reset_command
 
 NAMESPACE: Final = "_pushes"
@@ -134,7 +134,7 @@ def _checked_witness(context: PushContext, spec: TableSpec, stream: StreamId) ->
     if landed is not None:
         # A load without a state notes what a plan had sent that was given up: no row comes again for it.
         landed = landed._replace(is_covered=True)
-    check_witness(store, context.delivery.lease, stream, witness, Remembered(landed, remedy=remedy))
+    check_witness(LoadsReadOnce(store), context.delivery.lease, stream, witness, Remembered(landed, remedy=remedy))
     return witness
 
 
