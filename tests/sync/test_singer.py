@@ -340,6 +340,23 @@ def test_a_tap_without_discovery_is_run_once_for_its_catalog(tap: OpenShop) -> N
     assert (report.streams["users"].emitted, shop.column("users")) == (3, list(range(8)))
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_tap_that_sends_all_its_streams_moves_no_bookmark_of_one_that_was_not_requested(
+    tap: OpenShop, is_new: bool
+) -> None:
+    shop = tap()
+    bare = {"tap": "bare"}
+    if not is_new:
+        shop.sync_of({"streams": {"users": {"records": 2}, "orders": {"records": 3}}, **bare})
+    scenario = {"streams": {"users": {"records": 5}, "orders": {"records": 8}}, **bare}
+    report = shop.sync_of(scenario, SyncRequest(only=["users"]))
+    assert report.status is SyncStatus.COMPLETE
+    assert any("stream orders, which was not requested: ignored" in warning for warning in report.warnings)
+    assert shop.positions() == ({"users": 5} if is_new else {"users": 5, "orders": 3})
+    assert shop.sync().status is SyncStatus.COMPLETE
+    assert (shop.column("users"), shop.column("orders")) == (list(range(5)), list(range(8)))
+
+
 def test_a_bookmark_that_the_catalog_does_not_name_is_noted_once_and_is_a_cursor_when_the_user_says_so(
     tap: OpenShop,
 ) -> None:

@@ -62,7 +62,7 @@ class Loader:
     """Cuts and commits the loads of one sync. Belongs to the reading thread.
 
     A slow table makes `close_load` wait, and with it the connector (back-pressure), so that nothing piles up.
-    `complete_state` adds to a shared state the streams that it says nothing of.
+    `complete_state` gives a shared state the parts that are stored of streams that were not requested.
     """
 
     def __init__(

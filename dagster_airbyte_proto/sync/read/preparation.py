@@ -120,7 +120,7 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
         steps,
         runs,
         LoadThresholds(load.max_bytes, load.max_seconds),
-        partial(_complete_shared_state, context),
+        partial(_complete_shared_state, context, stage),
     )
 
     schema_updates = SchemaUpdates(context, plan, RowLander(stage, loader, targets))
@@ -200,10 +200,22 @@ def _ledger(plan: SyncPlan) -> Ledger:
     )
 
 
-def _complete_shared_state(context: SyncContext, state: State) -> State:
-    """A GLOBAL state, completed by the stored sub-states of streams that were not requested. Other states are returned
-    as they are."""
+def _complete_shared_state(context: SyncContext, stage: Stage, state: State) -> State:
+    """A GLOBAL state, with the stored sub-states of streams that were not requested. Other states are returned as they
+    are.
+
+    A tap that takes no catalog reads such streams too, and names in its state how far. None of those rows land, so the
+    stored sub-state stays.
+    """
     if state.scope is not StateScope.GLOBAL:
         return state
+    states = context.protocol.states
     before = tuple(state for state in context.stored_states() if state.scope is StateScope.GLOBAL)
-    return context.protocol.states.merge(before, state)[0]
+    state = states.merge(before, state)[0]
+    if not (ignored := stage.unconfigured):
+        return state
+    stored = states.values_by_stream(before[-1], exact=True) if before else {}
+    for stream in ignored:
+        kept = states.with_stream(state, stream, stored[stream]) if stream in stored else None
+        state = kept or states.without_stream(state, stream) or state
+    return state
