@@ -13,6 +13,7 @@
 - `discard` and `close` delete the files that no `cut` has returned. The files of a cut belong to the caller.
 """
 
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,16 +39,25 @@ from dagster_airbyte_proto.staging.lines.record_parser import namespace_of
 from dagster_airbyte_proto.staging.stream_stage import StreamStage
 
 
+def _most_open_files() -> int:
+    """A quarter of the files that this process may have open (`ulimit -n`): other stages, connectors and stores need
+    some too."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if most == resource.RLIM_INFINITY else max(100, most // 4)
+
+
 class StageLimits(NamedTuple):
     """Limits of a stage.
 
     `segment_bytes` of one stream are parsed at once, or more for a stream with many columns. At most `held_bytes` are
-    kept in memory, over all streams. A file of `file_bytes` is closed.
+    kept in memory, over all streams. A file of `file_bytes` is closed. With more than `open_files` those of the streams
+    that were written least recently are closed.
     """
 
     segment_bytes: int = 8 << 20
     held_bytes: int = 128 << 20
     file_bytes: int = 128 << 20
+    open_files: int = _most_open_files()
 
 
 _MAX_ROUTES = 10_000
@@ -89,6 +99,7 @@ class Stage:
         self._unconfigured: Counter[StreamId] = Counter()
         self._awaiting_target: dict[StreamId, None] = {}
         self._memory_bytes = 0
+        self._open_files: dict[StreamId, int] = {}  # The stream that changed last is the last.
         self._faults: dict[StreamId, ProtoError] = {}
         self.marked_bytes = 0
 
@@ -310,6 +321,7 @@ class Stage:
             else:
                 with self._changing(stage):
                     stage.flush_segment()
+                self._close_surplus_files()
         if self._memory_bytes > self._limits.held_bytes and not self._awaiting_target:
             self._free_memory()
 
@@ -335,6 +347,7 @@ class Stage:
                     continue
                 with self._changing(stage):
                     step(stage)
+                self._close_surplus_files()
         awaited_bytes = 0
         for stream, stage in sorted(self._streams.items(), key=lambda each: each[1].memory_bytes, reverse=True):
             if self._memory_bytes - awaited_bytes <= self._limits.held_bytes // 2:
@@ -360,6 +373,15 @@ class Stage:
         finally:
             self._memory_bytes += stage.memory_bytes
             self.marked_bytes += stage.marked_bytes
+            self._open_files.pop(stage.stream, None)
+            if stage.open_files:
+                self._open_files[stage.stream] = stage.open_files
+
+    def _close_surplus_files(self) -> None:
+        while len(self._open_files) > 1 and sum(self._open_files.values()) > self._limits.open_files:
+            stage = self._streams[next(iter(self._open_files))]
+            with self._changing(stage):
+                stage.close_files()
 
     def _fail(self, stage: StreamStage, fault: ProtoError) -> None:
         self._faults.setdefault(stage.stream, fault)

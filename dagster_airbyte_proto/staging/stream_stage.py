@@ -100,9 +100,7 @@ class StreamStage:
         self, planned: PlannedStream, columns: Columns, target: TableTarget | None, hash_key: str
     ) -> None:
         """Gives the next rows other columns. No line may be held."""
-        for part in (self._marked_part, self._unmarked_part):
-            if part is not None:
-                part.close_files()
+        self.close_files()
         self._finish_transforms()
         self._stream_files.change_columns(planned, columns, target)
         self._parser, self._transformer = self._new_parser(hash_key), self._new_transformer()
@@ -191,6 +189,16 @@ class StreamStage:
         for part in (self._marked_part, self._unmarked_part):
             if part is not None:
                 part.close_old_files()
+
+    @property
+    def open_files(self) -> int:
+        return sum(part.open_files for part in (self._marked_part, self._unmarked_part) if part)
+
+    def close_files(self) -> None:
+        """Closes the open files. The next rows get another one."""
+        for part in (self._marked_part, self._unmarked_part):
+            if part is not None:
+                part.close_files()
 
     def flush_marked(self) -> None:
         """Writes the held lines before the mark, and the parsed rows."""

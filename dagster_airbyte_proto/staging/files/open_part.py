@@ -115,6 +115,10 @@ class OpenPart:
         self._measure_written_ratio()
 
     @property
+    def open_files(self) -> int:
+        return len(self._open)
+
+    @property
     def has_old_files(self) -> bool:
         return any(file.is_full for file in self._open.values())
 
