@@ -63,7 +63,7 @@ from dagster_airbyte_proto.sync.run_end import end_run, failed_behind_streams, n
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.state_server.component_values import Kept, changed_values, source_changes
-from dagster_airbyte_proto.sync.stream_run import nulled_texts, refused_report, stream_report
+from dagster_airbyte_proto.sync.stream_run import StreamStates, nulled_texts, refused_report, stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunTelemetry
 from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
@@ -224,13 +224,12 @@ def _report(
 ) -> SyncReport:
     source, pulls = context.source, [each.pull for each in readings]
     runs = runs_in_order(plan, [each.prepared for each in readings]).values()
+    states = StreamStates(context.protocol.states, len(runs))
     fatal = [each.fatal for each in readings if each.fatal is not None]
     streams = {
         **{str(planned.id): refused_report(planned, error, source.mask) for planned, error in plan.refused},
         **{
-            str(run.planned.id): stream_report(
-                run, context.protocol.states, source.mask, metrics=context.metrics(run.planned.id)
-            )
+            str(run.planned.id): stream_report(run, states, source.mask, metrics=context.metrics(run.planned.id))
             for run in runs
         },
     }

@@ -8,7 +8,7 @@ from dagster_airbyte_proto.errors import Cancelled, ProtoError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableFit
 from dagster_airbyte_proto.masking import Mask
-from dagster_airbyte_proto.model import PlannedStream, State
+from dagster_airbyte_proto.model import PlannedStream, State, StreamId
 from dagster_airbyte_proto.plurals import counted
 from dagster_airbyte_proto.protocols.events import StreamStatus
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
@@ -22,6 +22,7 @@ REFUSED = "the table refused the load"
 NOT_TAKEN = "the destination did not take the load"
 
 _MAX_TEXTS = 100
+_MAX_SHARED_BYTES = 1 << 20
 
 
 class Phase(StrEnum):
@@ -134,9 +135,36 @@ class StreamRun:
         self.drop_uncommitted()
 
 
+class StreamStates:
+    """Gives each of so many `streams` its part of a state, for its report. A state that they share is read once."""
+
+    def __init__(self, codec: StateCodec, streams: int) -> None:
+        self._codec, self._streams = codec, streams
+        self._parts: dict[State, Mapping[StreamId, Any] | None] = {}
+
+    def value(self, stream: StreamId, state: State | None) -> Any:
+        """Returns the stream's part of a state, or the whole value if the state has no parts.
+
+        A report has the whole value for each stream. So where that would be much, the state is only named.
+        """
+        if state is None:
+            return None
+        if state.stream is not None:
+            return self._codec.value(state)
+        if state not in self._parts:
+            self._parts[state] = self._codec.parts(state)
+        parts = self._parts[state]
+        if parts is not None:
+            return parts.get(stream)
+        size_bytes = len(state.message)
+        if size_bytes * self._streams > _MAX_SHARED_BYTES:
+            return f"a state of {size_bytes:,} bytes for all streams: `airbyte-proto state show` has it"
+        return self._codec.value(state)
+
+
 def stream_report(
     run: StreamRun,
-    states: StateCodec,
+    states: StreamStates,
     mask: Mask,
     *,
     before_promotion: bool = False,
@@ -158,8 +186,8 @@ def stream_report(
         added=outcome.added,
         deleted=outcome.deleted,
         bytes=run.counts.bytes,
-        state=mask.value(_state_of_stream(run, state, states)),
-        state_before=mask.value(_state_of_stream(run, run.state_before, states)),
+        state=mask.value(states.value(run.planned.id, state)),
+        state_before=mask.value(states.value(run.planned.id, run.state_before)),
         load_ids=tuple(outcome.load_ids),
         miscounts=tuple(run.miscounts),
         generation=run.planned.generation_id,
@@ -198,11 +226,3 @@ def append_bounded(texts: list[str], text: str) -> None:
         texts.append(text)
     elif len(texts) == _MAX_TEXTS:
         texts.append("There is more of this in the log.")
-
-
-def _state_of_stream(run: StreamRun, state: State | None, states: StateCodec) -> Any:
-    """The stream's part of a state, or the whole value if the state has no parts."""
-    if state is None:
-        return None
-    parts = None if state.stream is not None else states.parts(state)
-    return states.value(state) if parts is None else parts.get(run.planned.id)

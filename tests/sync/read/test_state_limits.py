@@ -76,6 +76,19 @@ def test_a_shared_state_that_is_too_large_ends_the_sync(shop: OpenShop) -> None:
     assert place.column("users") == list(range(9))
 
 
+def test_a_report_does_not_repeat_a_large_shared_state_for_each_stream(shop: OpenShop) -> None:
+    place = shop()
+    first = place.sync_of(_reading(_record("users", 0), _record("orders", 0), _global_state(1, 1, 1 << 19)))
+    second = place.sync_of(_reading(_record("users", 1), _global_state(2, 1)))
+    assert (first.status, second.status) == (COMPLETE, COMPLETE)
+    found = "bytes for all streams: `airbyte-proto state show` has it"
+    for name in _STREAMS:
+        assert found in first.streams[name].state
+        assert found in second.streams[name].state_before
+        assert [part["stream_state"]["next"] for part in second.streams[name].state["stream_states"]] == [2, 1]
+    assert place.column("users") == [0, 1]
+
+
 def test_rows_that_an_earlier_state_covers_land_before_a_provisional_one_that_is_too_large(shop: OpenShop) -> None:
     place = shop(max_bytes=1 << 30)
     place.protocol = "singer"
