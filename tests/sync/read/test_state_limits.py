@@ -78,7 +78,7 @@ def test_a_shared_state_that_is_too_large_ends_the_sync(shop: OpenShop) -> None:
 
 def test_a_report_does_not_repeat_a_large_shared_state_for_each_stream(shop: OpenShop) -> None:
     place = shop()
-    first = place.sync_of(_reading(_record("users", 0), _record("orders", 0), _global_state(1, 1, 1 << 19)))
+    first = place.sync_of(_reading(_record("users", 0), _record("orders", 0), _global_state(1, 1, 1 << 20)))
     second = place.sync_of(_reading(_record("users", 1), _global_state(2, 1)))
     assert (first.status, second.status) == (COMPLETE, COMPLETE)
     found = "bytes for all streams: `airbyte-proto state show` has it"
