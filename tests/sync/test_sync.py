@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import StreamId, TableName
+from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.maintenance.reset import reset_state
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from tests.sync.conftest import OpenShop
@@ -157,17 +160,34 @@ def test_the_same_name_in_two_namespaces_is_two_tables_also_when_one_is_synced_a
     assert {name: told.table for name, told in alone.streams.items()} == {"b.users": tables["b.users"]}
 
 
-def test_streams_that_the_connection_has_no_more_keep_their_part_of_a_global_state(shop: OpenShop) -> None:
-    place = shop()
+def test_a_stream_that_comes_back_to_a_position_that_moved_on_without_it_is_refused_until_it_is_read_anew(
+    shop: OpenShop,
+) -> None:
+    place = shop(write="append_dedup")
     both = place.modes
     place.sync_of(two(23, 12, state="global"))
     place.modes = {"users": both["*"]}
     place.sync_of(two(30, 20, state="global"))
     assert place.positions() == {"users": 30, "orders": 12}
     place.modes = both
-    place.sync_of(two(30, 20, state="global"))
+    place.offer(two(30, 20, state="global"))
+    found = "the position that it shares with other streams moved on without it"
+    with pytest.raises(ConfigError, match=found) as refused:
+        place.sync()
+    assert "(stream orders)" in str(refused.value)
+    _reset(place, "users")  # Where orders stand is the same.
+    assert found in str(place.sync().streams["orders"].error)
+    with pytest.raises(ConfigError, match=found):
+        place.sync()
+    _reset(place, "orders")
+    assert place.sync().status is SyncStatus.COMPLETE
     expect(place, 30, 20)
     assert place.positions() == {"users": 30, "orders": 20}
+
+
+def _reset(place: Shop, stream: str) -> None:
+    with acquire_lease(place.store, "shop", "by-hand", 60) as renewal:
+        reset_state(place.store, renewal.lease, StreamId.of(stream), who="me")
 
 
 def test_records_of_streams_that_were_not_requested_are_skipped_with_a_warning(shop: OpenShop) -> None:

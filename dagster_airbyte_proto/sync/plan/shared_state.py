@@ -1,14 +1,20 @@
 """Streams that share one state (GLOBAL, LEGACY) are synced together, or not at all.
 
 Such a state is one position in the source for all of them. If it moved while only some of the streams were synced, the
-source would never send again what the others had up to there.
+source would never send again what the others had up to there. It does move while the connection does not have one of
+them, or the source does not offer it: a stream that comes back is refused until it is read anew.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
+from dagster_airbyte_proto.checkpoints.store import StateStore, StoredState
+from dagster_airbyte_proto.connection.stream_names import shell_word
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
+from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.plan.stream_plan import (
     ChosenStreams,
@@ -17,6 +23,10 @@ from dagster_airbyte_proto.sync.plan.stream_plan import (
     SyncRequest,
     plan_streams,
 )
+
+_ANY_STREAM = StreamId.of("")
+_CHANGES_BY_HAND = 10
+"""So many changes of a state are looked at, which may have megabytes each."""
 
 
 def plan_with_shared_state(
@@ -66,3 +76,42 @@ def streams_sharing(
     members = [protocol.states.streams_sharing_position(state, requested, incremental) for state in shared]
     named = None if None in members else frozenset().union(*(each for each in members if each is not None))
     return [each for each in incremental if named is None or each.id in named]
+
+
+def streams_left_behind(
+    store: StateStore, states: StateCodec, connection: str, planned: Sequence[PlannedStream]
+) -> dict[StreamId, ConfigError]:
+    """The errors of the streams that were not among those of the run that moved their shared position. By that position
+    the source has sent them all, so it would skip what changed meanwhile."""
+    errors: dict[StreamId, ConfigError] = {}
+    for stored in store.states(connection):
+        shared = states.position(stored.state, _ANY_STREAM).shared
+        had = frozenset() if shared is None else _streams_of_mover(store, states, connection, stored)
+        for stream in (each.id for each in _incremental(planned) if had and str(each.id) not in had):
+            if states.position(stored.state, stream).own is not None:
+                errors[stream] = _left_behind_error(connection, stream)
+    return errors
+
+
+def _streams_of_mover(store: StateStore, states: StateCodec, connection: str, stored: StoredState) -> frozenset[str]:
+    """The streams of the run that moved a shared state to its position. None where that is not known: the run died, or
+    a person set the position."""
+    reports = store.reports(connection, stored.run_id)
+    if not reports:  # The part of some stream may have been changed by hand since.
+        shared = states.position(stored.state, _ANY_STREAM).shared
+        for change in store.history(connection, limit=_CHANGES_BY_HAND, partition=""):
+            if change.state is not None and states.position(change.state, _ANY_STREAM).shared == shared:
+                reports = reports or store.reports(connection, change.run_id)
+    streams = (each for report in reports for each in msgspec.json.decode(report).get("streams", {}).items())
+    # A stream that was refused has no version of the states from before the sync.
+    return frozenset(name for name, stream in streams if stream.get("version_before") is not None)
+
+
+def _left_behind_error(connection: str, stream: StreamId) -> ConfigError:
+    return ConfigError(
+        f"planning the sync of connection {connection}",
+        "the position that it shares with other streams moved on without it: its source would skip what changed"
+        " meanwhile",
+        remedy=f"Have it read anew: airbyte-proto state reset {connection} {shell_word(stream)}",
+        stream=str(stream),
+    )

@@ -29,7 +29,7 @@ from dagster_airbyte_proto.sync.plan.generations import continued_generations, f
 from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
 from dagster_airbyte_proto.sync.plan.relayed_stream import with_hash_key
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume, streams_without_place
-from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
+from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state, streams_left_behind
 from dagster_airbyte_proto.sync.plan.stream_choice import unknown_transformed_streams
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams, streams_held_back
 from dagster_airbyte_proto.sync.plan.stream_plan import (
@@ -200,6 +200,8 @@ def _without_refused(
     errors = clashing_streams(context.source.connection, catalog, planned)
     if not context.request.starts_over:
         errors |= streams_without_place(context.connection, planned, stored, context.profiles.cursors)
+        if any(state.scope is StateScope.GLOBAL for state in stored):
+            errors |= streams_left_behind(context.store, context.protocol.states, context.connection, planned)
     if context.destination is not None:
         errors |= streams_refused_by_destination(context.destination, planned)
     errors |= streams_unfit_for_format(context.connection, planned, context.engine.abilities)
