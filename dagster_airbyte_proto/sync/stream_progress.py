@@ -68,12 +68,14 @@ class TableState:
 
 
 class GenerationProgress:
-    """A generation that lands on a branch, and the newest load there. Without a branch all is empty."""
+    """A generation that lands on a branch, and the newest load there. Without a branch all is empty. One that an earlier
+    run began goes on from `resumed_state`."""
 
     def __init__(self) -> None:
         self.branch = ""
         self.fingerprint = ""
         self.newest_load: str | None = None
+        self.resumed_state: State | None = None
         self.can_be_resumed = False
 
 

@@ -131,6 +131,9 @@ class CommitScheduler:
         for stream, run in self._runs.items():
             if run.is_complete:
                 self._stage.mark(stream)
+                if run.generation.resumed_state is not None and not run.counts.states:
+                    # The source had nothing more to send, and some send no state then: theirs is the one they got.
+                    self._ledger.arrived(run.generation.resumed_state)
                 self._ledger.completed(stream)
             elif run.is_refused or not (is_checkpointed(run.planned) or self._waits_for_states(stream)):
                 self._stage.discard(stream)

@@ -110,7 +110,7 @@ def assign_generations(
         )
         if generation := continued.get(stream):
             run.generation.branch, run.generation.newest_load = generation.branch, generation.load_id
-            run.state_before = generation.state
+            run.state_before = run.generation.resumed_state = generation.state
 
 
 def _branch_is_intact(tables: TableWriter, generation: OpenGeneration) -> bool:

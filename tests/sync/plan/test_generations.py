@@ -115,6 +115,18 @@ def test_it_is_gone_on_with_more_than_once(shop: OpenShop) -> None:
     expect_over(place)
 
 
+def test_a_source_that_has_nothing_more_to_send_need_send_no_state(shop: OpenShop) -> None:
+    place = shop()
+    place.sync_of(users(10))
+    place.sync_of(users(60, failure=_BREAKS), REFRESH)
+    report = place.sync_of(users(35, state="none"), REFRESH)
+    assert (told(report).status, told(report).emitted) == (SyncStatus.COMPLETE, 0)
+    assert (place.column("users"), place.positions()) == (list(range(35)), {"users": 35})
+    report = place.sync_of(users(40))
+    assert (told(report).status, place.column("users")) == (SyncStatus.COMPLETE, list(range(40)))
+    expect_over(place)
+
+
 def test_keys_that_come_again_in_a_later_attempt_give_way(shop: OpenShop) -> None:
     place = interrupted(shop, "overwrite_dedup")
     place.sync_of(users(60, stream={"keys": 50}))
