@@ -68,8 +68,8 @@ class TableState:
 
 
 class GenerationProgress:
-    """A generation that lands on a branch, and the newest load there. Without a branch all is empty. One that an earlier
-    run began goes on from `resumed_state`."""
+    """A generation that lands on a branch, and the newest load there. Without a branch all is empty. One that a run
+    before began goes on from `resumed_state`."""
 
     def __init__(self) -> None:
         self.branch = ""
