@@ -2,7 +2,7 @@
 
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,15 +78,7 @@ _OPERATIONS = st.one_of(
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(_OPERATIONS, max_size=30),
-    st.sampled_from(
-        [
-            _TINY,
-            StageLimits(),
-            StageLimits(segment_bytes=1),
-            StageLimits(held_bytes=1),
-            StageLimits(segment_bytes=1, open_files=1),
-        ]
-    ),
+    st.sampled_from([_TINY, StageLimits(), StageLimits(segment_bytes=1, open_files=1), StageLimits(held_bytes=1)]),
 )
 def test_a_cut_holds_the_rows_up_to_the_last_mark_each_once_in_order(
     stream_input: Inputs, tmp_path: Path, operations: list[_Add | _Mark | _Cut | _Discard], limits: StageLimits
@@ -173,29 +165,6 @@ def test_streams_that_hold_more_than_the_budget_do_not_lie_in_more_files_for_it(
         assert _ids(part) == list(range(2000))
         assert len(part.files) == 1
     stage.close()
-
-
-def _open_in(folder: Path) -> int:
-    """The number of files below the folder that this process has open."""
-    found = 0
-    for each in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # The one by which they are listed.
-            found += each.readlink().is_relative_to(folder)
-    return found
-
-
-def test_of_many_streams_no_more_files_are_open_than_may_be(stream_input: Inputs, tmp_path: Path) -> None:
-    planned = [plan(_PROPERTIES, name=f"s{number}") for number in range(30)]
-    stage = _stage(*map(stream_input, planned), limits=StageLimits(segment_bytes=1, open_files=5))
-    most = 0
-    for first in (0, 2):
-        for each in planned:
-            stage.add(_run(first, 2, each.id.name))
-            most = max(most, _open_in(tmp_path))
-    assert 0 < most <= 5
-    for each in planned:
-        stage.mark(each.id)
-        assert _ids(stage.cut(each.id)) == [0, 1, 2, 3]
 
 
 def test_times_of_arrival_follow_the_order_of_rows_wherever_they_are_cut(stream_input: Inputs) -> None:
