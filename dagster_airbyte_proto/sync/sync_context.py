@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from dagster_airbyte_proto.checkpoints.states_version import states_version
+from dagster_airbyte_proto.checkpoints.logs import states_version
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import ProgramLaunch, ReplayLaunch
 from dagster_airbyte_proto.loads.batch_folder import BatchFolder

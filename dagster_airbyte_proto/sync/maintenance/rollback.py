@@ -19,8 +19,8 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
+from dagster_airbyte_proto.checkpoints.logs import states_version
 from dagster_airbyte_proto.checkpoints.sql.states import no_versions
-from dagster_airbyte_proto.checkpoints.states_version import states_version
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, Lease, StateChange, StateStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, ProtoError, TableError
 from dagster_airbyte_proto.model import State, StreamId, TableName

@@ -10,7 +10,7 @@ Streams that are read whole have no states: their tables go back alone, under th
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from dagster_airbyte_proto.checkpoints.states_version import states_version
+from dagster_airbyte_proto.checkpoints.logs import states_version
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName

@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from dagster_airbyte_proto.checkpoints.states_version import states_version
+from dagster_airbyte_proto.checkpoints.logs import states_version
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import Connection, PushOptions
 from dagster_airbyte_proto.connection.stream_names import streams_named
