@@ -90,8 +90,8 @@ class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
         """Makes this the plan of its stream. The one before it, with its rejected rows, is forgotten."""
         ...
 
-    def deliveries(self, connection: str) -> Mapping[StreamId, Delivery]:
-        """The delivery of the last plan of each stream."""
+    def deliveries(self, connection: str, stream: StreamId | None = None) -> Mapping[StreamId, Delivery]:
+        """The delivery of the last plan of each stream, or of one stream."""
         ...
 
     def begin_delivery(self, lease: Lease, plan: SealedPlan, position: int) -> None:

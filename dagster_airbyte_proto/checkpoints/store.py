@@ -82,7 +82,7 @@ class LoggedLoad(NamedTuple):
     """One entry of the loads log.
 
     `ending` is None until it has ended, `reason` says for people who resolved it and how. `committed` is what the
-    tables reported, `fence` that of its run, which was one of a `partition`; empty for none.
+    tables reported, `fence` that of its run, which was one of a `partition`; empty for none. The log is by `number`.
     """
 
     load: Load
@@ -94,6 +94,7 @@ class LoggedLoad(NamedTuple):
     fence: int = 0
     ending: LoadEnding | None = None
     partition: str = ""
+    number: int = 0
 
     @property
     def order(self) -> tuple[int, datetime]:
@@ -310,8 +311,8 @@ class StateStore(Protocol):
         """The loads that are announced and not ended, oldest first; with `partition`, those of it alone."""
         ...
 
-    def loads(self, connection: str, *, limit: int = 100) -> Sequence[LoggedLoad]:
-        """The loads log of the connection, newest first."""
+    def loads(self, connection: str, *, limit: int = 100, before: int | None = None) -> Sequence[LoggedLoad]:
+        """The loads log of the connection, newest first: those `before` a number, if one is given. `logs` has all."""
         ...
 
     def loaded_tables(self, connection: str) -> Sequence[TableName]:
@@ -326,16 +327,20 @@ class StateStore(Protocol):
         """The partitions of which the store has a state, a run, a load, a kept value or a lease."""
         ...
 
-    def states(self, connection: str, *, partition: str | None = "") -> Sequence[StoredState]:
-        """The current states of the partition, or of every partition for None."""
+    def states(
+        self, connection: str, *, partition: str | None = "", stream: StreamId | None = None
+    ) -> Sequence[StoredState]:
+        """The current states of the partition, or of every partition for None; with `stream`, those of it alone."""
         ...
 
     def landed_tables(self, connection: str, *, partition: str = "") -> Mapping[StreamId, LandedTable]:
         """The tables of the streams whose state no person has changed since their last load landed."""
         ...
 
-    def history(self, connection: str, *, limit: int = 100, partition: str | None = None) -> Sequence[StateChange]:
-        """The changes of the connection's states, newest first; with `partition`, those of it alone."""
+    def history(
+        self, connection: str, *, limit: int = 100, partition: str | None = None, before: int | None = None
+    ) -> Sequence[StateChange]:
+        """The changes of the connection's states, newest first: of a partition, or before a version, if given."""
         ...
 
     def change_state(
@@ -364,12 +369,7 @@ class StateStore(Protocol):
         ...
 
     def save_config(
-        self,
-        lease: Lease,
-        config: Mapping[str, Any],
-        *,
-        based_on: str,
-        owner: ConfigOwner = ConfigOwner.CONNECTOR,
+        self, lease: Lease, config: Mapping[str, Any], *, based_on: str, owner: ConfigOwner = ConfigOwner.CONNECTOR
     ) -> None:
         """Stores a config that its owner has rewritten. `based_on` is a digest of the user's own config."""
         ...

@@ -15,13 +15,23 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.pool import Pool
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, ValueChanges, stored_key
+from dagster_airbyte_proto.checkpoints.logs import loads_newest_first
 from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.load_json import load_to_json
-from dagster_airbyte_proto.checkpoints.sql.schema import connections, kept_values, landed_tables, loads, runs, states
+from dagster_airbyte_proto.checkpoints.sql.schema import (
+    connections,
+    deliveries,
+    kept_values,
+    landed_tables,
+    loads,
+    runs,
+    states,
+)
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, Lease
 from tests.conformance.state_store.fixtures import USERS, committed_users, load_of, stream_state
+from tests.conformance.state_store.kept_value_tests import plan_of
 
 _LONG_AGO = datetime.now(UTC) - timedelta(days=9)
 _MANY = 20_000
@@ -80,7 +90,33 @@ def test_the_newest_loads_are_found_without_a_look_at_all_others(url: str, store
     assert [each.load.load_id for each in store.loads("shop", limit=3)] == ["open", "l9999", "l9998"]
     assert len(store.loads("shop", limit=NO_LIMIT)) == 10_001
     assert _steps(lambda: store.loads("shop", limit=3)) < 100
+    middle = store.loads("shop", limit=5000)[-1].number
+    assert _steps(lambda: store.loads("shop", limit=3, before=middle)) < 100
     assert _steps(lambda: store.prune_history(lease, days=7)) < 400
+
+
+@pytest.mark.usefixtures("lease")
+def test_a_log_is_read_page_by_page(url: str, store: SqlStore) -> None:
+    _log(url, range(1000), datetime.now(UTC))
+    found = loads_newest_first(store, "shop")
+    assert _steps(lambda: next(found)) < 100
+    assert [each.load.load_id for each in found] == [f"l{number}" for number in reversed(range(999))]
+
+
+def test_what_is_read_of_one_stream_does_not_grow_with_the_others(url: str, store: SqlStore, lease: Lease) -> None:
+    row = {"connection": "shop", "namespace": "", "run_id": "run-0", "changed_at": _LONG_AGO}
+    delivery = {**row, "plan_id": "p", "body": "{}", "announced": 0, "acknowledged": 0, "attempts": 0}
+    state = {**row, "partition_key": "", "scope": "stream", "message": b"{}", "version": 1}
+    with Database(url).write() as tx:
+        tx.execute(insert(deliveries), [{**delivery, "stream": str(number)} for number in range(_MANY)])
+        tx.execute(insert(states), [{**state, "stream": str(number)} for number in range(_MANY)])
+    store.seal_plan(lease, plan_of())
+    calls: list[Callable[[], object]] = [
+        lambda: store.deliveries("shop", USERS),
+        lambda: store.states("shop", stream=USERS),
+    ]
+    assert [_steps(call) < 100 for call in calls] == [True] * len(calls)
+    assert [each.plan for each in store.deliveries("shop", USERS).values()] == [plan_of()]
 
 
 def test_a_run_reads_no_others(url: str, store: SqlStore, lease: Lease) -> None:

@@ -44,9 +44,9 @@ class DeliveryReader:
 
     _database: Database
 
-    def deliveries(self, connection: str) -> Mapping[StreamId, Delivery]:
+    def deliveries(self, connection: str, stream: StreamId | None = None) -> Mapping[StreamId, Delivery]:
         with self._database.read() as tx:
-            return stored(tx, connection)
+            return stored(tx, connection, stream)
 
     def rejected_rows(self, plan: SealedPlan, *, start: int = 0, limit: int | None = None) -> Sequence[RejectedRow]:
         with self._database.read() as tx:
@@ -136,9 +136,12 @@ def forget_idempotent(tx: Connection, connection: str, streams: Collection[Strea
     forget(tx, connection, [stream for stream, plan in planned.items() if plan.mode in IDEMPOTENT])
 
 
-def stored(tx: Connection, connection: str) -> Mapping[StreamId, Delivery]:
+def stored(tx: Connection, connection: str, stream: StreamId | None = None) -> Mapping[StreamId, Delivery]:
+    here = [deliveries.c.connection == connection]
+    if stream is not None:
+        here += [deliveries.c[name] == value for name, value in stream_columns(stream).items()]
     found = {}
-    for row in tx.execute(select(deliveries).where(deliveries.c.connection == connection)):
+    for row in tx.execute(select(deliveries).where(*here)):
         plan = _PLAN.decode(row.body)
         found[plan.stream] = Delivery(plan, row.announced, row.acknowledged, row.attempts)
     return found
@@ -281,7 +284,7 @@ def end_rejections(tx: Connection, ended: LoggedLoad, *, as_landed: bool) -> Non
     for part in ended.load.parts:
         here = *_of_stream(ended.load.connection, part.stream), kept_rejections.c.load_id == ended.load.load_id
         if part.resends and as_landed:
-            delivery = stored(tx, ended.load.connection).get(part.stream)
+            delivery = stored(tx, ended.load.connection, part.stream).get(part.stream)
             if delivery is not None and delivery.plan.plan_id == ended.load.load_id:
                 landed_rows = AcknowledgedRows(delivery.announced)
                 _end_resent(tx, delivery.plan, delivery.acknowledged, landed_rows, ended.announced_at)

@@ -94,13 +94,14 @@ def load_row(tx: Connection, load_id: str) -> Row[Any] | None:
     return tx.execute(select(loads).where(loads.c.load_id == load_id)).one_or_none()
 
 
-def newest_loads(tx: Connection, connection: str, limit: int) -> list[LoggedLoad]:
+def newest_loads(tx: Connection, connection: str, limit: int, before: int | None) -> list[LoggedLoad]:
     # The numbers first, each status by itself, as the index has them. In one query SQLite reads every load of the
     # connection with its body, to sort them: of a million, gigabytes, and each sync looks at the last ones.
     most = min(limit, NO_LIMIT)
+    here = [loads.c.connection == connection, *(() if before is None else (loads.c.number < before,))]
     by_status = (
         select(loads.c.number)
-        .where(loads.c.connection == connection, loads.c.status == status.value)
+        .where(*here, loads.c.status == status.value)
         .order_by(loads.c.number.desc())
         .limit(most)
         .subquery()
@@ -253,6 +254,7 @@ def as_logged(row: Row[Any]) -> LoggedLoad:
         row.fence,
         None if row.ending is None else LoadEnding(row.ending),
         row.partition_key,
+        row.number,
     )
 
 

@@ -243,9 +243,9 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
         with self._database.read() as tx:
             return sql_loads.announced_loads(tx, connection, partition)
 
-    def loads(self, connection: str, *, limit: int = 100) -> Sequence[LoggedLoad]:
+    def loads(self, connection: str, *, limit: int = 100, before: int | None = None) -> Sequence[LoggedLoad]:
         with self._database.read() as tx:
-            return sql_loads.newest_loads(tx, connection, limit)
+            return sql_loads.newest_loads(tx, connection, limit, before)
 
     def loaded_tables(self, connection: str) -> Sequence[TableName]:
         with self._database.read() as tx:
@@ -264,17 +264,21 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
         with self._database.read() as tx:
             return known_partitions(tx, connection)
 
-    def states(self, connection: str, *, partition: str | None = "") -> Sequence[StoredState]:
+    def states(
+        self, connection: str, *, partition: str | None = "", stream: StreamId | None = None
+    ) -> Sequence[StoredState]:
         with self._database.read() as tx:
-            return current_states(tx, connection, partition)
+            return current_states(tx, connection, partition, stream)
 
     def landed_tables(self, connection: str, *, partition: str = "") -> Mapping[StreamId, LandedTable]:
         with self._database.read() as tx:
             return sql_loads.landed_in(tx, connection, partition)
 
-    def history(self, connection: str, *, limit: int = 100, partition: str | None = None) -> Sequence[StateChange]:
+    def history(
+        self, connection: str, *, limit: int = 100, partition: str | None = None, before: int | None = None
+    ) -> Sequence[StateChange]:
         with self._database.read() as tx:
-            return state_changes(tx, connection, limit, partition)
+            return state_changes(tx, connection, limit, partition, before)
 
     def change_state(
         self, lease: Lease, stream: StreamId | None, state: State | None, *, who: str, shared: State | None = None

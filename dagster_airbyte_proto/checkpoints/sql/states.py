@@ -74,11 +74,15 @@ def known_partitions(tx: Connection, connection: str) -> list[str]:
     return sorted(key for key in tx.scalars(found) if key)
 
 
-def current_states(tx: Connection, connection: str, partition: str | None) -> list[StoredState]:
-    """The current states in one partition, or in all for None."""
+def current_states(
+    tx: Connection, connection: str, partition: str | None, stream: StreamId | None = None
+) -> list[StoredState]:
+    """The current states in one partition, or in all for None; of one stream, if that is given."""
     query = select(states).where(states.c.connection == connection)
     if partition is not None:
         query = query.where(states.c.partition_key == partition)
+    if stream is not None:
+        query = query.where(*(states.c[name] == value for name, value in stream_columns(stream).items()))
     rows = tx.execute(query.order_by(states.c.partition_key, states.c.namespace, states.c.stream))
     return [
         StoredState(state, row.version, row.changed_at, row.run_id, row.partition_key)
@@ -106,11 +110,16 @@ def past_states(
     return {_key(row): _state(row) for row in rows}
 
 
-def state_changes(tx: Connection, connection: str, limit: int, partition: str | None) -> list[StateChange]:
-    """The history of the connection's states, newest first: in one partition, or in all for None."""
+def state_changes(
+    tx: Connection, connection: str, limit: int, partition: str | None, before: int | None
+) -> list[StateChange]:
+    """The history of the connection's states, newest first: in one partition, or in all for None; before a version, if
+    one is given."""
     here = [state_history.c.connection == connection]
     if partition is not None:
         here.append(state_history.c.partition_key == partition)
+    if before is not None:
+        here.append(state_history.c.version < before)
     newest = (
         select(state_history)
         .where(*here)

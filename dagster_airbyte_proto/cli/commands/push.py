@@ -137,7 +137,7 @@ def _rejected_of_push(engine: "Engine", connection: "Connection") -> Iterator[tu
 
 
 def _rejected_of_last_push(engine: "Engine", connection: str, stream: StreamId) -> Iterator[Row]:
-    delivery = engine.store.deliveries(connection).get(stream)
+    delivery = engine.store.deliveries(connection, stream).get(stream)
     start = 0
     while delivery is not None and (page := engine.store.rejected_rows(delivery.plan, start=start, limit=PAGE_ROWS)):
         for row, reason in page:

@@ -56,7 +56,8 @@ class DeliveryAttempts:
             self._context.meter.attempted(self._plan.stream, is_again=attempt > 0)
             self.error = None
             try:
-                start = first_position(self._context.store.deliveries(self._plan.connection)[self._plan.stream])
+                begun = self._context.store.deliveries(self._plan.connection, self._plan.stream)
+                start = first_position(begun[self._plan.stream])
                 if start == 0:
                     self.unnamed = 0  # All rows go again, and are counted again.
                 for part in self._parts(start):

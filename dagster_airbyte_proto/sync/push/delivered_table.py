@@ -163,7 +163,7 @@ def was_pushed(context: PushContext, stream: StreamId) -> bool:
 def stored_position(context: PushContext, stream: StreamId) -> PushPosition | None:
     """The position of a stream as the store has it; None if it was never pushed, or was reset."""
     codec = state_codec_named(PUSH)
-    for stored in context.delivery.store.states(context.delivery.connection.name):
+    for stored in context.delivery.store.states(context.delivery.connection.name, stream=stream):
         if stored.state.stream == stream:
             try:
                 return msgspec.convert(codec.value(stored.state), PushPosition)

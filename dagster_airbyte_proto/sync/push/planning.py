@@ -60,7 +60,7 @@ class PushOrigin(NamedTuple):
 def open_origin(context: PushContext, stream: StreamId, options: PushOptions) -> PushOrigin:
     """Looks at the origin without reading it, and prepares the delivered table. Raises ConfigError."""
     partition = pushed_partition(context.request, stream, options)
-    before = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
+    before = context.delivery.store.deliveries(context.delivery.connection.name, stream).get(stream)
     known = None if before is None or context.request.is_full else before.plan
     query = PlanQuery(
         stream=str(stream),
@@ -193,7 +193,7 @@ def _version(context: PushContext, options: PushOptions, plan: SealedPlan, posit
             f"{plan.stream}: rows are gone ({removed:,}), so all that are there ({plan.rows_to_write:,}) go as a new"
             " version, which is activated once the destination has them"
         )
-    before = context.delivery.store.deliveries(plan.connection).get(plan.stream)
+    before = context.delivery.store.deliveries(plan.connection, plan.stream).get(plan.stream)
     return row_version(position, first_generation(before), is_new=removed > 0)
 
 
@@ -232,7 +232,7 @@ def _since(
         if position.snapshot is None
         else "its mapping or mode was changed"
     )
-    last = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
+    last = context.delivery.store.deliveries(context.delivery.connection.name, stream).get(stream)
     if found is not None and last is not None and last.plan.version != position.version:
         found, reason = None, "a version of them was begun, and is not activated"
     if found is not None and not position.is_end:
@@ -281,7 +281,7 @@ def _planned(context: PushContext, query: PlanQuery, folder: str) -> PlannedRows
 
 def _sweep(context: PushContext, stream: StreamId, plans: str, storage: Storage) -> None:
     """Removes the plans that runs left which died, but for one that is still to be gone on with."""
-    known = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
+    known = context.delivery.store.deliveries(context.delivery.connection.name, stream).get(stream)
     kept = () if known is None else (*known.plan.files, *known.plan.removal_files)
     context.delivery.renewal.check()  # A run that slept since must not remove the plan of the one that took over.
     remove_orphan_files(plans, [file.path for file in kept], storage)

@@ -86,7 +86,7 @@ def _origins(context: PushContext, origin: PushOrigin) -> Mapping[str, PushedFie
 
 
 def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
-    before = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
+    before = context.delivery.store.deliveries(context.delivery.connection.name, stream).get(stream)
     if before is not None:  # Before a plan that is only shown, too: what is acknowledged is not to be sent again.
         _fold_earlier(context, before, origin)
     if before is not None and not context.request.only_plans:
@@ -175,7 +175,7 @@ def _fold(context: PushContext, delivery: Delivery, folded: int, origin: PushOri
 
 
 def _is_delivered(context: PushContext, plan: SealedPlan) -> bool:
-    found = context.delivery.store.deliveries(plan.connection).get(plan.stream)
+    found = context.delivery.store.deliveries(plan.connection, plan.stream).get(plan.stream)
     return found is not None and found.plan.plan_id == plan.plan_id and found.is_complete
 
 
@@ -183,13 +183,13 @@ def _deliver_and_fold(
     context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin
 ) -> PushedStreamReport:
     """Delivers a sealed plan, then folds what is acknowledged."""
-    begun = context.delivery.store.deliveries(plan.connection)[plan.stream]
+    begun = context.delivery.store.deliveries(plan.connection, plan.stream)[plan.stream]
     start, storage = first_position(begun), context.engine.tables.storage
     parts = _parts(context, begun, options, origin)
     attempts = DeliveryAttempts(context.delivery, plan, parts, storage)
     attempts.run()
     try:
-        delivery = context.delivery.store.deliveries(plan.connection)[plan.stream]
+        delivery = context.delivery.store.deliveries(plan.connection, plan.stream)[plan.stream]
         position = stored_position(context, plan.stream)
         reasons = context.delivery.store.rejection_reasons(plan, start=start)
     except StateUnavailable as failed:

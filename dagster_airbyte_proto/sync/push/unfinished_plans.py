@@ -90,7 +90,7 @@ def check_other_partition(context: PushContext, delivery: Delivery, origin: Push
 def rejections_before(context: PushContext, stream: StreamId) -> Mapping[str, int]:
     """Returns why rows of the last plan were rejected, if no push has brought that plan to its end, and this one does:
     its own report is about the rows behind them. To be called before it delivers anything."""
-    delivery = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
+    delivery = context.delivery.store.deliveries(context.delivery.connection.name, stream).get(stream)
     request = context.request
     if delivery is None or request.is_full or request.retries_rejected or request.only_plans:
         return {}

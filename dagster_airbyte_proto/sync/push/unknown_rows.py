@@ -94,7 +94,7 @@ def take_landed(context: PushContext, delivery: Delivery, encoder: StreamEncoder
     context.delivery.store.acknowledge_rows(context.delivery.lease, plan, AcknowledgedRows(end, refused))
     text = f"{plan.stream}: {word.landed:,} rows that were not acknowledged count as delivered, by the word of a person"
     context.delivery.destination.note(text)
-    return context.delivery.store.deliveries(plan.connection)[plan.stream]
+    return context.delivery.store.deliveries(plan.connection, plan.stream)[plan.stream]
 
 
 def _of_partition(delivery: Delivery) -> str:
@@ -114,7 +114,7 @@ def _refused(context: PushContext, delivery: Delivery, end: int, encoder: Stream
 def rows_left_unknown(context: PushContext, stream: StreamId) -> int:
     """The rows of an earlier push of the stream on which a person has to decide; 0 where the store does not answer."""
     try:
-        delivery = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
+        delivery = context.delivery.store.deliveries(context.delivery.connection.name, stream).get(stream)
     except StateUnavailable:
         return 0
     return delivery.undecided if delivery is not None else 0

@@ -142,7 +142,7 @@ def _shapes(plan: SyncPlan, planned: PlannedStream) -> frozenset[str]:
 
 def _give_up(context: SyncContext, load: Load, part: StagedRows, fault: str) -> None:
     doing = f"recovering load {load.load_id} of connection {load.connection}"
-    delivery = context.engine.store.deliveries(load.connection).get(part.stream)
+    delivery = context.engine.store.deliveries(load.connection, part.stream).get(part.stream)
     if delivery is not None and delivery.plan.plan_id == load.load_id and delivery.undecided:
         _raise_undecided(doing, delivery, fault)
     outcome = context.committer.give_up(load, TableError(doing, fault, stream=str(part.stream)))

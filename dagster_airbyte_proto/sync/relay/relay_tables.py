@@ -119,7 +119,7 @@ class RelayTables:
 
     def _deliver(self, load_id: str, part: StagedRows) -> CommittedRows:
         context = self._context
-        before = context.store.deliveries(part.connection).get(part.stream)
+        before = context.store.deliveries(part.connection, part.stream).get(part.stream)
         begun = before if before is not None and before.plan.plan_id == load_id else None
         first = first_generation(before) if begun is None else begun.plan.first_generation
         try:
@@ -172,7 +172,7 @@ class RelayTables:
             return decoded_form(file.read_bytes())
 
     def _delivery(self, load_id: str, part: StagedRows) -> Delivery | None:
-        delivery = self._context.store.deliveries(part.connection).get(part.stream)
+        delivery = self._context.store.deliveries(part.connection, part.stream).get(part.stream)
         return delivery if delivery is not None and delivery.plan.plan_id == load_id else None
 
     def _failure(

@@ -66,6 +66,13 @@ class DeliveryTests(StoreFixtures):
         deliverer.acknowledge_rows(lease, plan_of(), AcknowledgedRows(1, [RejectedRow(0, "bad \0 value")]))
         assert deliverer.rejected_rows(plan_of()) == [RejectedRow(0, "bad \ufffd value")]
 
+    def test_the_delivery_of_one_stream_is_read_alone(self, deliverer: DeliveryStore, lease: Lease) -> None:
+        assert deliverer.deliveries("shop", ORDERS) == {}
+        plan = msgspec.structs.replace(plan_of(), stream=ORDERS)
+        deliverer.seal_plan(lease, plan)
+        assert [each.plan for each in deliverer.deliveries("shop", ORDERS).values()] == [plan]
+        assert deliverer.deliveries("shop").keys() == {USERS, ORDERS}
+
 
 def _rejection(row: int, record: str | None = "{}", reason: str = "no home") -> RejectedContent:
     return RejectedContent(RejectedRow(row, reason), record)

@@ -120,6 +120,10 @@ class LoadTests(StoreFixtures):
         store.resolve(lease, load_of("lost"), (), [], LOST)
         listed = [logged.load.load_id for logged in store.loads("shop", limit=4)]
         assert listed == ["lost", "open", "c", "b"], "whatever has become of them"
+        numbers = [logged.number for logged in store.loads("shop")]
+        assert numbers == sorted(set(numbers), reverse=True)
+        assert [logged.load.load_id for logged in store.loads("shop", limit=2, before=numbers[1])] == ["c", "b"]
+        assert store.loads("shop", before=numbers[-1]) == []
 
     def test_the_tables_of_all_loads_are_known_but_not_what_went_to_a_destination(
         self, store: StateStore, lease: Lease

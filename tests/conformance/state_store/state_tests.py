@@ -5,6 +5,7 @@ import random
 import msgspec
 import pytest
 
+from dagster_airbyte_proto.checkpoints import logs
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
@@ -33,6 +34,24 @@ class StateTests(StoreFixtures):
         assert self.current_states(store, "2026-01") == [stream_state(USERS, "2026-01")]
         assert self.current_states(store) == [stream_state(USERS, "")]
         assert {stored.partition for stored in store.states("shop", partition=None)} == {"", "2026-01", "2026-02"}
+
+    def test_the_state_of_one_stream_is_read_alone(self, store: StateStore, lease: Lease) -> None:
+        self.promoted(store, lease, load_of("a", stream_state(USERS, "u"), stream_state(ORDERS, "o")))
+        self.promoted(store, lease, load_of("jan", stream_state(ORDERS, "jan")), "2026-01")
+        assert [stored.state for stored in store.states("shop", stream=ORDERS)] == [stream_state(ORDERS, "o")]
+        assert len(store.states("shop", partition=None, stream=ORDERS)) == 2
+        assert store.states("shop", stream=StreamId.of("orders")) == []
+
+    def test_all_changes_are_read_page_by_page_however_many_one_version_has(
+        self, store: StateStore, lease: Lease, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(logs, "_CHANGES", 2)
+        self.promoted(store, lease, load_of("a", stream_state(USERS, "1")))
+        self.promoted(store, lease, load_of("b", stream_state(USERS, "2"), stream_state(ORDERS, "2")))
+        self.promoted(store, lease, load_of("c", shared_state("all")))
+        self.promoted(store, lease, load_of("d", shared_state("more")))
+        assert [change.version for change in store.history("shop")] == [4, 3, 3, 3, 2, 2, 1]
+        assert [*logs.changes_newest_first(store, "shop")] == store.history("shop")
 
     @pytest.mark.parametrize("scope", [StateScope.GLOBAL, StateScope.LEGACY])
     def test_a_shared_state_takes_the_place_of_those_of_streams(
