@@ -8,14 +8,16 @@ Those count that landed since a sync of their stream was complete, whoever ran i
 Where a sync died with its events written and its end not stored, they count twice: that is better than not at all.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import msgspec
 
+from dagster_airbyte_proto.checkpoints.logs import loads_newest_first
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.model import PlannedStream, StreamId
@@ -54,7 +56,6 @@ class _PastRun(NamedTuple):
 
 class _LandedPart(NamedTuple):
     load_id: str
-    fence: int
     part: StagedRows
     committed: CommittedRows
 
@@ -65,13 +66,16 @@ _RUN_END = msgspec.json.Decoder(_RunEnd)
 class EarlierLoads:
     """The loads of a connection's streams, without a partition, by syncs that did not complete them.
 
-    For a step whose own sync has begun, and holds the connection. The store is read when it is needed, and once for all
-    streams.
+    For a step whose own sync has begun, and holds the connection. The store is read when it is needed, as far back as
+    it is, and once for all streams.
     """
 
     def __init__(self, store: StateStore, connection: str) -> None:
         self._store, self._connection = store, connection
-        self._runs_before, self._landed = cache(self._read_runs), cache(self._read_loads)
+        self._runs_before, self._fences = cache(self._read_runs), cache(self._fences_of)
+        self._log = islice(loads_newest_first(store, connection), _LOADS)
+        self._read_to: float = math.inf
+        self._landed: defaultdict[StreamId, list[_LandedPart]] = defaultdict(list)
 
     def report(self, planned: PlannedStream, own: StreamReport) -> StreamReport | None:
         """Returns the counts of the loads that landed since a sync of the stream was complete; None without any. `own`
@@ -81,15 +85,16 @@ class EarlierLoads:
         fences = self._fences(str(planned.id))
         if not fences:
             return None
+        self._read_back_to(min(fences))
         outcome, emitted, counted = CommitOutcome(), 0, frozenset(own.load_ids)
-        for load_id, fence, part, committed in self._landed().get(planned.id, ()):
+        for load_id, part, committed in reversed(self._landed[planned.id]):
             is_gone = replaces_table(planned) and part.generation_id != own.generation
-            if fence in fences and load_id not in counted and not is_gone:
+            if load_id not in counted and not is_gone:
                 outcome.record_commit(load_id, part, committed)
                 emitted += part.emitted
         return _report(own.table, emitted, outcome) if outcome.load_ids else None
 
-    def _fences(self, stream: str) -> frozenset[int]:
+    def _fences_of(self, stream: str) -> frozenset[int]:
         """The fences of the runs since the newest one that completed the stream, without the run that goes on.
 
         Loads of no run that the store has do not count: the newest load of a table is kept for longer than its run,
@@ -110,17 +115,18 @@ class EarlierLoads:
         found = self._store.runs(self._connection, limit=limit)[1:limit]
         return [_PastRun(each.fence, _RUN_END.decode(each.report or "{}")) for each in found]
 
-    def _read_loads(self) -> Mapping[StreamId, Sequence[_LandedPart]]:
-        """The parts of each stream that have landed, the oldest first. Records that were sent again belong to loads
-        before."""
-        found: defaultdict[StreamId, list[_LandedPart]] = defaultdict(list)
-        for logged in reversed(self._store.loads(self._connection, limit=_LOADS)):
+    def _read_back_to(self, fence: int) -> None:
+        """Reads on in the log, newest first, until a load of a run before that one, and keeps the parts that count.
+
+        A run without a partition works alone, so that all its loads lie behind those of the runs before it. Records
+        that were sent again belong to loads before.
+        """
+        while self._read_to >= fence and (logged := next(self._log, None)) is not None:
+            self._read_to = logged.fence
             landed = {each.stream: each for each in logged.committed if not logged.partition}
             for part in logged.load.parts:
-                if part.stream in landed and not part.resends:
-                    entry = _LandedPart(logged.load.load_id, logged.fence, part, landed[part.stream])
-                    found[part.stream].append(entry)
-        return found
+                if part.stream in landed and not part.resends and logged.fence in self._fences(str(part.stream)):
+                    self._landed[part.stream].append(_LandedPart(logged.load.load_id, part, landed[part.stream]))
 
 
 def _report(table: str, emitted: int, outcome: CommitOutcome) -> StreamReport:
