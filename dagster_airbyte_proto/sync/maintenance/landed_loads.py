@@ -1,39 +1,34 @@
 """The loads that landed in the tables of a connection, and the versions of its states to which they belong."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import msgspec
+
 from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding
-from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, LoadStatus, LoggedLoad, StateStore
-from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.checkpoints.logs import changes_newest_first, loads_newest_first
+from dagster_airbyte_proto.checkpoints.store import LandedTable, LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.model import REPLACING, StreamId, TableName
 
 _BY_HAND = frozenset(("set", "reset"))
 
 
 class PastLoad(NamedTuple):
-    """A load in one table. `snapshot_id` is None where only a person said that it landed."""
+    """A load in one table. `snapshot_id` is None where only a person said that it landed.
+
+    `changes_table` is false for a load that had nothing to add: its snapshot is that of the change before it. `memory`
+    is the load as the store remembers the last one of a stream. `entry` has neither parts nor states: all the loads of
+    a connection are in memory at once.
+    """
 
     version: int
     snapshot_id: str | None
     entry: LoggedLoad
-    part: StagedRows
-
-    @property
-    def changes_table(self) -> bool:
-        """False for a load that had nothing to add: its snapshot is that of the change before it."""
-        return bool(self.part.files) or self.part.write in REPLACING
-
-    @property
-    def memory(self) -> LandedTable:
-        """The load as the store remembers the last one of a stream."""
-        is_covered = any(
-            state.stream == self.part.stream or (state.stream is None and not self.part.read_whole)
-            for state in self.entry.load.states
-        )
-        return LandedTable(self.part.table_id, self.entry.load.load_id, self.part.write, is_covered)
+    stream: StreamId
+    changes_table: bool
+    memory: LandedTable
 
 
 class VersionTimes:
@@ -48,7 +43,8 @@ class VersionTimes:
     """
 
     def __init__(self, store: StateStore, connection: str) -> None:
-        self._history = store.history(connection, limit=NO_LIMIT)
+        # Without the states: one may have megabytes.
+        self._history = [each._replace(state=None) for each in changes_newest_first(store, connection)]
         changes = sorted({(change.version, change.changed_at, change.run_id) for change in self._history})
         self._made_at = {made_at: version for version, made_at, _ in reversed(changes)}
         self._versions = [(version, run_id) for version, _, run_id in changes]
@@ -88,15 +84,30 @@ class VersionTimes:
 def landed_loads(store: StateStore, connection: str, versions: VersionTimes) -> Mapping[TableName, list[PastLoad]]:
     """The loads that landed in each table of the connection, oldest first."""
     found: dict[TableName, list[PastLoad]] = {}
-    for entry in reversed(store.loads(connection, limit=NO_LIMIT)):
+    for name, landed in reversed([*_newest_first(store, connection, versions)]):
+        found.setdefault(name, []).append(landed)
+    return found
+
+
+def _newest_first(store: StateStore, connection: str, versions: VersionTimes) -> Iterator[tuple[TableName, PastLoad]]:
+    for entry in loads_newest_first(store, connection):
         if entry.status is not LoadStatus.DONE:
             continue
         said = entry.load.parts if entry.ending is LoadEnding.RESOLVED_AS_LANDED else ()
         snapshots: dict[StreamId, str | None] = dict.fromkeys(part.stream for part in said)
         snapshots |= {each.stream: each.snapshot_id for each in entry.committed}
-        for part in entry.load.parts:
+        version, without_rows = versions.of(entry), _without_rows(entry)
+        covered = {state.stream for state in entry.load.states}
+        for part in reversed(entry.load.parts):
             # Readers never saw a load that stayed on a branch. The rows of a relay are in no table of ours.
             if part.is_shown and not part.is_relayed and snapshots.get(part.stream, "") != "":
-                landed = PastLoad(versions.of(entry), snapshots[part.stream], entry, part)
-                found.setdefault(part.table, []).append(landed)
-    return found
+                changes_table = bool(part.files) or part.write in REPLACING
+                is_covered = part.stream in covered or (None in covered and not part.read_whole)
+                memory = LandedTable(part.table_id, entry.load.load_id, part.write, is_covered)
+                landed = PastLoad(version, snapshots[part.stream], without_rows, part.stream, changes_table, memory)
+                yield part.table, landed
+
+
+def _without_rows(entry: LoggedLoad) -> LoggedLoad:
+    load = msgspec.structs.replace(entry.load, parts=(), states=(), resume_points=(), transformed=())
+    return entry._replace(load=load, committed=())

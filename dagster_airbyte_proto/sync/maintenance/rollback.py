@@ -145,7 +145,7 @@ def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Roll
     for each in changed:
         _check_snapshot(each, doing)
     moving = [(each, each.past) for each in changed if each.past is not None]
-    streams = {load.part.stream for each in changed if not each.is_back for load in each.landed}
+    streams = {load.stream for each in changed if not each.is_back for load in each.landed}
     changes = store.rollback(lease, version, who=who, landed=_memory(tables, streams, versions, version))
     version_now = changes[0].version if changes else states_version(store, lease.connection)
     profiles = PastProfiles(store, lease, {each.name: each.rows for each, _ in moving})
@@ -292,10 +292,10 @@ def _memory(
     after it."""
     newest: dict[StreamId, PastLoad] = {}
     for load in (each.load for each in tables):
-        if load is not None and load.part.stream in streams and not load.entry.partition:
-            other = newest.get(load.part.stream)
+        if load is not None and load.stream in streams and not load.entry.partition:
+            other = newest.get(load.stream)
             if other is None or other.entry.order < load.entry.order:
-                newest[load.part.stream] = load
+                newest[load.stream] = load
     found: dict[StreamId, LandedTable | None] = dict.fromkeys(streams)
     for stream, load in newest.items():
         if not versions.were_changed_by_hand(stream, load.version, version):

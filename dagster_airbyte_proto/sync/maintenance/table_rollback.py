@@ -10,10 +10,11 @@ Streams that are read whole have no states: their tables go back alone, under th
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from dagster_airbyte_proto.checkpoints.logs import states_version
-from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoadStatus, LoggedLoad, StateStore
+from dagster_airbyte_proto.checkpoints.logs import loads_newest_first, states_version
+from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.protocols.lookup import PUSH
 from dagster_airbyte_proto.sync.lease import NO_WAIT, LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.care import known_loads
@@ -87,8 +88,11 @@ def _has_states(store: StateStore, connection: str, name: TableName) -> bool:
     """True if a state covers rows of the table, or the table remembers what a push has delivered."""
     if store.protocol(connection) == PUSH:
         return True
-    loads = [each for each in store.loads(connection, limit=NO_LIMIT) if each.status is LoadStatus.DONE]
-    newest = {part.stream: part for each in reversed(loads) for part in each.load.parts if part.table == name}
+    newest: dict[StreamId, StagedRows] = {}
+    for logged in loads_newest_first(store, connection):
+        for part in logged.load.parts if logged.status is LoadStatus.DONE else ():
+            if part.table == name:
+                newest.setdefault(part.stream, part)
     of_streams = {stored.state.stream for stored in store.states(connection, partition=None)}
     return any(stream in of_streams or (None in of_streams and not part.read_whole) for stream, part in newest.items())
 
