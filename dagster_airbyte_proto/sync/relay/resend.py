@@ -19,6 +19,7 @@ from uuid import uuid4
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.deliveries import PERHAPS_TAKEN, DeliveryStore, KeptRejection
+from dagster_airbyte_proto.checkpoints.logs import loads_newest_first
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT
 from dagster_airbyte_proto.errors import (
     Cancelled,
@@ -158,12 +159,13 @@ def _sendable(
     """Returns the records that can be sent again, and counts the others by reason."""
     witness = context.engine.tables.witness(planned.table, context.connection)
     identity = witness.table_id if witness else ""
-    changes = context.store.history(context.connection, limit=NO_LIMIT)
+    changes = context.store.history(context.connection, limit=NO_LIMIT, partition="")
     moves = moves_of_stream(changes, planned.id, context.protocol.states)
     parts = {load_id: _part(context, planned, load_id) for load_id in {each.load_id for each in kept}}
     hash_key = plan.hash_key if hashes_columns(plan.columns[planned.id]) else ""
     shapes = fingerprints_of(planned, hash_key)
-    outdated = _loads_before_another_shape(context, planned, shapes)
+    known = {load_id for load_id, part in parts.items() if part is not None}
+    outdated = _loads_before_another_shape(context, planned, shapes, known)
     found = []
     for each in kept:
         part = parts[each.load_id]
@@ -200,18 +202,18 @@ def _fault_of_part(planned: PlannedStream, part: StagedRows, identity: str, shap
 
 
 def _loads_before_another_shape(
-    context: SyncContext, planned: PlannedStream, shapes: Collection[str]
+    context: SyncContext, planned: PlannedStream, shapes: Collection[str], loads: Collection[str]
 ) -> Collection[str]:
-    """The loads after which records of the stream went in another shape than today's. Only a load of today's mode and
-    key forgets the kept records of whose keys it has newer ones."""
-    found, is_followed = set(), False
-    for logged in context.store.loads(context.connection, limit=NO_LIMIT):
-        if is_followed:
-            found.add(logged.load.load_id)
+    """Those of the loads after which records of the stream went in another shape than today's. Only a load of today's
+    mode and key forgets the kept records of whose keys it has newer ones."""
+    left = set(loads)
+    for logged in loads_newest_first(context.store, context.connection):
+        left.discard(logged.load.load_id)
         parts = [each for each in logged.load.parts if each.stream == planned.id and each.rows]
         # Also one that was given up: the destination may have had some of its rows.
-        is_followed = is_followed or any(each.relayed_as not in shapes for each in parts)
-    return found
+        if not left or any(each.relayed_as not in shapes for each in parts):
+            break
+    return left
 
 
 def _shape(planned: PlannedStream) -> str:
@@ -261,7 +263,7 @@ def _result(store: DeliveryStore, load: Load, outcome: LoadOutcome) -> Resent:
         rejections = outcome.committed[0].rejected
         rejected = sum(rejections.values())
         return Resent(ResentRecords(part.rows, part.rows - rejected, rejected, rejections=rejections))
-    delivery = store.deliveries(load.connection).get(part.stream)
+    delivery = store.deliveries(load.connection, part.stream).get(part.stream)
     error = outcome.refused[part.stream]
     if delivery is None or delivery.plan.plan_id != load.load_id:
         return Resent(ResentRecords(), error)

@@ -4,10 +4,12 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
+from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad
 from dagster_airbyte_proto.loads.load import Load
 from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.protocols.airbyte.states import AirbyteStates
@@ -214,3 +216,28 @@ def test_what_was_hashed_with_another_key_is_not_sent(quick_folder: Path, monkey
     assert _names(shop) == [hashed]
     files = [each for each in shop.home.rglob("*") if each.is_file()]
     assert not any(key.encode() in file.read_bytes() for key in keys for file in files)
+
+
+def test_the_log_is_read_back_to_the_loads_of_the_kept_records(
+    quick_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = shop_that_takes(quick_folder, 5, write="append")
+    shop.sync_of(rows_of("a"))
+    lease = _lease(shop)
+    for number in range(40):
+        load = Load(f"l{number}", "shop", "r", (), ())
+        shop.store.announce(lease, load)
+        shop.store.promote(lease, load, (), ())
+    shop.store.release(lease)
+    offer = rows_of("a", "longer")
+    shop.sync_of(offer)
+    parsed: list[str] = []
+    as_logged = sql_loads.as_logged
+
+    def counted(row: Any) -> LoggedLoad:
+        parsed.append(row.load_id)
+        return as_logged(row)
+
+    monkeypatch.setattr(sql_loads, "as_logged", counted)
+    assert _retry(shop, offer) == (ResentRecords(1, 1), "")
+    assert 0 < len(parsed) < 40
