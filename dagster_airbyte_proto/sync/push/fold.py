@@ -81,7 +81,8 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
     is_end = rows == plan.rows
     snapshot = plan.snapshot if is_end else plan.snapshot_before
     # A removal that was rejected is found again only by comparing all rows: its key is no change of the table any more.
-    if is_end and _has_kept_removals(context, plan):
+    # So is a row that a cursor has passed over. A plan that compares no keys cannot tell what it did not look for.
+    if is_end and (plan.counts.changed is None or _has_kept_removals(context, plan)):
         snapshot = None
     position = PushPosition(
         plan.plan_id,

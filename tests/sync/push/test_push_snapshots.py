@@ -157,6 +157,20 @@ def test_diff_and_snapshots_share_what_they_remember(table: PushedTable) -> None
     assert (report.sent, notes) == (0, "")
 
 
+def test_rows_that_a_cursor_has_passed_over_are_found_by_the_first_push_by_snapshots(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.push |= {"changes": "cursor", "cursor": "id"}
+    table.fill([person(number) for number in range(2, 24)])
+    assert table.contacts().acknowledged == 22
+    table.fill([person(number) for number in range(1, 25)])
+    assert table.contacts().acknowledged == 1
+    del table.push["cursor"]
+    table.push["changes"] = "snapshots"
+    assert "no snapshot was pushed" in _pushed(table)[1]
+    assert table.held().keys() == {*range(1, 25)}
+    assert (_pushed(table)[0].sent, _pushed(table)[1]) == (0, "")
+
+
 def test_rejected_rows_are_looked_for_in_all_rows(table: PushedTable) -> None:
     table.fill([person(1), person(2, score=float("nan"))])
     assert _pushed(table)[0].rejected == 1
