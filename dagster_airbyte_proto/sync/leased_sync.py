@@ -33,13 +33,13 @@ from dagster_airbyte_proto.loads.push import PushPosition
 from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
+from dagster_airbyte_proto.sync.commit.auto_compact import auto_compact, tables_due
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.commit.mounted_warehouse import check_is_mounted
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
-from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact, tables_due
 from dagster_airbyte_proto.sync.plan.stream_groups import last_report
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles

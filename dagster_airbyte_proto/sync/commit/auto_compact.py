@@ -1,8 +1,8 @@
-"""Compacts the tables that have become slow to read, at the end of a sync.
+"""Compacts the tables that have become slow to read, at the end of a sync or push.
 
-- The lease has been released by then, and all rows and states are committed: the next sync need not wait.
-- A table that refuses gives a warning. The sync has succeeded all the same.
-- Snapshots are not expired here: only a schedule or a person does that (`care.py`).
+- The lease has been released by then, and all rows and states are committed: the next run need not wait.
+- A table that refuses gives a warning. The run has succeeded all the same.
+- Snapshots are not expired here: only a schedule or a person does that (`maintenance/care.py`).
 """
 
 import threading
@@ -10,17 +10,16 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, wait
 from typing import NamedTuple
 
-from dagster_airbyte_proto.errors import CommitUnknown
+from dagster_airbyte_proto.errors import CommitUnknown, ProtoError
 from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import CompactAfter
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.stream_run import StreamRun
+from dagster_airbyte_proto.tables.care import CompactionResult
 from dagster_airbyte_proto.tables.formats import care_of
 
-_COMPACT_ONLY = CareOptions(keep_seconds=None)
 # As in Iceberg's own compaction (`delete-ratio-threshold`).
 _DELETED_SHARE = 0.3
 _FULL_FILE_BYTES = 128 << 20
@@ -43,16 +42,17 @@ def auto_compact(engine: Engine, due: Iterable[TableName], log: RunLog, cancel: 
     compacted: list[str] = []
     warnings: list[str] = []
     for name in due:
-        done = None if cancel.is_set() else _wait_for(_start(engine, name), cancel)
+        try:
+            done = None if cancel.is_set() else _wait_for(_start(engine, name), cancel)
+        except ProtoError as error:
+            is_unknown = isinstance(error, CommitUnknown)
+            what = "may have been compacted or not" if is_unknown else "could not be compacted"
+            warnings.append(f"table {name} {what}, and has the same rows: {error}")
+            continue
         if done is None:
             break
-        if done.error is not None:
-            is_unknown = isinstance(done.error, CommitUnknown)
-            what = "may have been compacted or not" if is_unknown else "could not be compacted"
-            warnings.append(f"table {name} {what}, and has the same rows: {done.error}")
-        elif done.compacted is not None and (done.compacted.rewritten_files or done.compacted.removed_delete_files):
-            files, into = done.compacted.rewritten_files, done.compacted.written_files
-            log.write("NOTE", f"table {name} was compacted: {files} files into {into}")
+        if done.rewritten_files or done.removed_delete_files:
+            log.write("NOTE", f"table {name} was compacted: {done.rewritten_files} files into {done.written_files}")
             compacted.append(str(name))
     return AutoCompactResult(tuple(compacted), tuple(warnings))
 
@@ -80,13 +80,13 @@ def tables_due(runs: Iterable[StreamRun], after: CompactAfter) -> Sequence[Table
     ]
 
 
-def _start(engine: Engine, name: TableName) -> "Future[CareResult]":
+def _start(engine: Engine, name: TableName) -> "Future[CompactionResult]":
     """Starts the compaction in a daemon thread, so that the process can end before it does."""
-    future: Future[CareResult] = Future()
+    future: Future[CompactionResult] = Future()
 
     def compact() -> None:
         try:
-            future.set_result(care_for_table(engine.store, care_of(engine.tables), name, _COMPACT_ONLY))
+            future.set_result(care_of(engine.tables).compact(name))
         except BaseException as error:  # noqa: BLE001 - the edge of a thread: raised again where it is waited for
             future.set_exception(error)
 
@@ -94,7 +94,7 @@ def _start(engine: Engine, name: TableName) -> "Future[CareResult]":
     return future
 
 
-def _wait_for(future: "Future[CareResult]", cancel: threading.Event) -> CareResult | None:
+def _wait_for(future: "Future[CompactionResult]", cancel: threading.Event) -> CompactionResult | None:
     while not wait([future], _POLL_SECONDS).done:
         if cancel.is_set():
             return None

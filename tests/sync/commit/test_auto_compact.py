@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import CompactAfter
-from dagster_airbyte_proto.sync.maintenance.auto_compact import is_due
+from dagster_airbyte_proto.sync.commit.auto_compact import is_due
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.tables.care import TableFacts
 from dagster_airbyte_proto.tables.formats import care_of
