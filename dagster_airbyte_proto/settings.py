@@ -149,7 +149,7 @@ class CatalogSettings(StrictModel):
 
 
 class CompactAfter(StrictModel):
-    """The numbers of files at which a sync compacts a table that it wrote to. 0 means never.
+    """The numbers of files at which a sync or push compacts a table that it wrote to. 0 means never.
 
     A file counts as small if several like it would fit into one of 128 MiB.
     """

@@ -4,6 +4,7 @@
 2. For each stream: fold what an earlier run had acknowledged, go on with its plan or make a new one, deliver it, and
    fold what is acknowledged now. A stream that fails leaves the others alone.
 3. Report: write the report to the state store, release the lease.
+4. Compact the tables that remember the rows, where they are due.
 """
 
 import threading
@@ -18,14 +19,15 @@ from dagster_airbyte_proto.checkpoints.logs import states_version
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import Connection, PushOptions
 from dagster_airbyte_proto.connection.stream_names import streams_named
-from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateConflict
+from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateConflict, StateUnavailable
 from dagster_airbyte_proto.loads.push import PushPosition
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol, PushedStream
 from dagster_airbyte_proto.protocols.events import SpecEvent
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.staging.faults import stream_fault
+from dagster_airbyte_proto.sync.commit.auto_compact import auto_compact, is_due
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.commit.mounted_warehouse import check_is_mounted
 from dagster_airbyte_proto.sync.connector.destination import Destination
@@ -76,49 +78,75 @@ def _run_push(
     partition = request.partition_key or ""
     # A plan is no push: where it fails, no run was refused.
     folder = engine.settings.logs_folder / connection.name / ("asked" if request.only_plans else "")
-    with (
-        RunLog(folder, run_id, on_line=options.progress_listener.connector_logged) as log,
-        acquire_lease(
-            engine.store,
-            connection.name,
-            run_id,
-            engine.settings.lease_seconds,
-            LeaseWait(options.lease_wait_seconds, options.cancel, partial(log.write, "NOTE"), options.clock),
-        ) as renewal,
-        Committer(engine.store, lambda: engine.tables, renewal.lease, telemetry=telemetry) as committer,
-    ):
-        reach("run.leased")
-        _check_no_sync(engine.store, connection.name)
-        with _noting_failure(engine, renewal.lease, log, request):
-            recovered = len(committer.recover())
-            if not request.is_full:
-                check_is_mounted(engine.store, connection.name, f"airbyte-proto push {connection.name} --full")
-            remove_dead_batches(connection)
-            destination, refused = _checked_destination(engine, connection, log, streams)
-            version_before = None if request.only_plans else states_version(engine.store, connection.name)
-            enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
-            sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, partition)
-        meter = telemetry.delivery_meter
-        delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id, meter=meter)
-        interrupts = JobInterrupts(engine, options.cancel)
-        options.progress_listener.run_started(run_id, {})
-        context = PushContext(engine, delivery, request, committer, log, interrupts, enrichers)
-        reports = {
-            str(stream): msgspec.structs.replace(
-                _traced(context, stream, each, telemetry, refused.get(stream)), version_before=version_before
-            )
-            for stream, each in streams.items()
-        }
-        report = _report(context, reports, recovered, time.monotonic() - began_at)
-        with _noting_failure(engine, renewal.lease, log, request, report):
-            destination.save_config(engine.store, renewal.lease)
-            if not request.only_plans and all(each.status is SyncStatus.COMPLETE for each in reports.values()):
-                keep_shared(engine.store, renewal.lease, enrichers)
-        renewal.check()
+    with RunLog(folder, run_id, on_line=options.progress_listener.connector_logged) as log:
+        with (
+            acquire_lease(
+                engine.store,
+                connection.name,
+                run_id,
+                engine.settings.lease_seconds,
+                LeaseWait(options.lease_wait_seconds, options.cancel, partial(log.write, "NOTE"), options.clock),
+            ) as renewal,
+            Committer(engine.store, lambda: engine.tables, renewal.lease, telemetry=telemetry) as committer,
+        ):
+            reach("run.leased")
+            _check_no_sync(engine.store, connection.name)
+            with _noting_failure(engine, renewal.lease, log, request):
+                recovered = len(committer.recover())
+                if not request.is_full:
+                    check_is_mounted(engine.store, connection.name, f"airbyte-proto push {connection.name} --full")
+                remove_dead_batches(connection)
+                destination, refused = _checked_destination(engine, connection, log, streams)
+                version_before = None if request.only_plans else states_version(engine.store, connection.name)
+                enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
+                sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, partition)
+            meter = telemetry.delivery_meter
+            delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id, meter=meter)
+            interrupts = JobInterrupts(engine, options.cancel)
+            options.progress_listener.run_started(run_id, {})
+            context = PushContext(engine, delivery, request, committer, log, interrupts, enrichers)
+            reports = {
+                str(stream): msgspec.structs.replace(
+                    _traced(context, stream, each, telemetry, refused.get(stream)), version_before=version_before
+                )
+                for stream, each in streams.items()
+            }
+            report = _report(context, reports, recovered, time.monotonic() - began_at)
+            with _noting_failure(engine, renewal.lease, log, request, report):
+                destination.save_config(engine.store, renewal.lease)
+                if not request.only_plans and all(each.status is SyncStatus.COMPLETE for each in reports.values()):
+                    keep_shared(engine.store, renewal.lease, enrichers)
+            renewal.check()
+            if not request.only_plans:
+                end_run(engine, renewal.lease, report, log)
         if not request.only_plans:
-            end_run(engine, renewal.lease, report, log)
+            report = _compacted(engine, report, log, options.cancel)
         log.note_end(report.status)
         return report
+
+
+def _compacted(engine: Engine, report: PushReport, log: RunLog, cancel: threading.Event) -> PushReport:
+    """Compacts the tables that remember a push, where they are due. Returns its report with what came of that."""
+    try:
+        due = _tables_due(engine, report)
+    except StateUnavailable as error:  # The push is over. The next one compacts.
+        log.write("WARN", str(error))
+        return report
+    result = auto_compact(engine, due, log, cancel)
+    return msgspec.structs.replace(report, warnings=(*report.warnings, *result.warnings))
+
+
+def _tables_due(engine: Engine, report: PushReport) -> Collection[TableName]:
+    """Returns the tables that a push has written to, and that are due."""
+    after = engine.settings.compact_after
+    found: dict[TableName, None] = {}
+    # A stream rarely has more loads: one of what an earlier run had acknowledged, and one of its own.
+    for each in engine.store.loads(report.connection, limit=2 * len(report.streams)):
+        if each.load.run_id == report.run_id:
+            for part, done in zip(each.load.parts, each.committed, strict=False):
+                if done.totals is not None and is_due(done.totals, after, has_slices=False):
+                    found[part.table] = None
+    return found
 
 
 def _noting_failure(

@@ -5,13 +5,17 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile, RowGroups
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.tables.formats import care_of
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
+from tests.sync.push.plan.spark_table import SparkPushedTable
 from tests.sync.push.pushed_table import PushedTable, person
 
 
@@ -203,3 +207,22 @@ def test_all_rows_are_sent_by_another_key_though_a_plan_of_the_one_before_is_unf
     table.push |= {"key": ["label"], "map": {"label": "name", "score": "score"}}
     report = table.contacts(is_full=True)
     assert (report.status, report.error, report.acknowledged) == ("complete", None, 5)
+
+
+@pytest.mark.spark
+def test_the_memory_is_compacted_once_it_is_slow_to_read(
+    quick_folder: Path, spark: SparkSession, spark_settings: SparkSettings
+) -> None:
+    table = SparkPushedTable(quick_folder, spark, spark_settings)
+    table.push["changes"] = "diff"
+    reports = []
+    for name in ("first", "second", "second"):
+        rows = f"SELECT id, if(id < 6, '{name}', 'same'), 0.5, false FROM range(10)"
+        table.sql(f"INSERT OVERWRITE {table.name} {rows}")
+        reports.append(table.run())
+    assert [each.streams["contacts"].sent for each in reports] == [10, 6, 0]
+    memory = TableName("_pushes", f"{table.connection_name}__contacts")
+    is_compacted = [f"table {memory} was compacted" in Path(each.log).read_text() for each in reports]
+    assert is_compacted == [False, True, False]
+    facts = care_of(table.writer).facts(memory)
+    assert (facts.rows, facts.delete_files) == (10, 0)
