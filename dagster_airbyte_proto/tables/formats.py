@@ -40,6 +40,12 @@ LOAD_ID = "airbyte-proto.load-id"
 
 FILES_ANSWER = "more than 0: it landed; 0: it did not, unless its files were compacted or its rows were replaced"
 
+STATES_ALONE = (
+    "Refresh the stream. Or roll back the state alone: the next run then reads the rows after it again, and a table"
+    " without a key has them twice."
+)
+"""The remedy where a table cannot go back with its state."""
+
 _IMPORT_PATH = re.compile(r"(?P<module>[A-Za-z_]\w*(\.\w+)*):(?P<name>\w+)")
 _IMPORT_REMEDY = (
     "Tests can name a format by its import path, module:NAME. That of folder tables, which need no JVM, is "
@@ -220,7 +226,7 @@ def no_rewinder() -> ConfigError:
     return ConfigError(
         "taking tables back",
         "only Iceberg and Delta tables keep the snapshots that this needs",
-        remedy="Roll back the state alone: the next run reads the rows after it again.",
+        remedy=STATES_ALONE,
     )
 
 

@@ -27,7 +27,7 @@ from dagster_airbyte_proto.model import State, StreamId, TableName
 from dagster_airbyte_proto.sync.maintenance.landed_loads import PastLoad, VersionTimes, landed_loads
 from dagster_airbyte_proto.sync.maintenance.past_profiles import Emptied, PastProfiles, RowsOf
 from dagster_airbyte_proto.tables.care import PastRewind, TablePast
-from dagster_airbyte_proto.tables.formats import rewinder_of
+from dagster_airbyte_proto.tables.formats import STATES_ALONE, rewinder_of
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
@@ -58,7 +58,7 @@ class Rollback(NamedTuple):
 
 class _TableAt(NamedTuple):
     """A table, the loads that landed in it, and the last load or rollback that it had had at a version. `past` is None
-    for a table that is gone."""
+    for a table that is gone, also where another one has its name now."""
 
     name: TableName
     landed: Sequence[PastLoad]
@@ -220,10 +220,13 @@ def _states_at(changes: Sequence[StateChange], version: int) -> Mapping[tuple[St
 def _table_at(
     engine: "Engine", rewinder: "TableRewinder", name: TableName, loads: Sequence[PastLoad], version: int
 ) -> _TableAt:
-    is_there = engine.tables.witness(name, loads[-1].entry.load.connection) is not None
-    past = rewinder.past(name) if is_there else None
+    witness = engine.tables.witness(name, loads[-1].entry.load.connection)
+    past = None if witness is None else rewinder.past(name)
     landed = loads if past is None else _as_landed(loads, past)
-    return _TableAt(name, landed, past, _last_at(landed, past, version))
+    last = _last_at(landed, past, version)
+    if witness is not None and isinstance(last, PastLoad) and last.part.table_id not in ("", witness.table_id):
+        past = None  # It was made again since. In Delta its snapshots have the numbers of those that are gone.
+    return _TableAt(name, landed, past, last)
 
 
 def _as_landed(loads: Sequence[PastLoad], past: TablePast) -> Sequence[PastLoad]:
@@ -277,12 +280,12 @@ def _check_snapshot(table: _TableAt, doing: str) -> None:
     if table.last is None or (table.past is not None and table.snapshot_id in table.past.snapshots):
         return
     if table.past is None:
-        found = f"table {table.name} is gone, and had rows then: it was dropped or renamed"
+        found = f"table {table.name} that had rows then is gone: it was dropped, renamed or made again"
     elif table.snapshot_id is None:
         found = f"somebody said what landed in table {table.name}, so that nobody knows the snapshot which it had then"
     else:
         found = f"table {table.name} no longer has snapshot {table.snapshot_id}, which it had then: it has expired"
-    raise ConfigError(doing, found, remedy="Roll back the state alone, or refresh the stream.")
+    raise ConfigError(doing, found, remedy=STATES_ALONE)
 
 
 def _memory(

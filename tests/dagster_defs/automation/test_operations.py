@@ -197,6 +197,7 @@ def test_tables_without_snapshots_are_refused_before_anything_moves(runs: OpenRu
     shop.place.sync_of(TWO)
     run = launch(shop, "rollback", {"version": 0})
     assert "only Iceberg and Delta tables" in run.descriptions[0]
+    assert "a table without a key has them twice" in run.descriptions[0]
     assert shop.place.positions() == {"users": 12, "orders": 4}
 
 
