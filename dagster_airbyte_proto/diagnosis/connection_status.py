@@ -58,8 +58,9 @@ class ConnectionStatus(NamedTuple):
     that did not complete, with their errors. `complete_at` is the time of the last complete run.
     `stream_complete_at` has for each stream of the last runs when it was last complete, None where it was not.
     `unfinished_loads` are announced by a run that is over: nobody knows yet whether their rows have landed.
-    `unfinished_partitions` are theirs, `running_partitions` those that runs work on now, `newest_partition` is that of
-    the run that the `status` is of, where it is known.
+    `unfinished_partitions` are theirs, and with `unfinished_is_relayed` some go to a destination, which only a sync
+    reaches. `running_partitions` are those that runs work on now, `newest_partition` is that of the run that the
+    `status` is of, where it is known.
     `rejected` are the rows that nobody wanted left out, and `uncommitted` those that the next run reads again.
     `rows_by_run` are the committed rows of the last runs, oldest first; None for one that has not ended.
     `refused` is a run that never had the connection, if none has begun since; only who has the logs knows it.
@@ -76,6 +77,7 @@ class ConnectionStatus(NamedTuple):
     unknown: int = 0
     unfinished_loads: int = 0
     unfinished_partitions: tuple[str, ...] = ()
+    unfinished_is_relayed: bool = False
     running_partitions: tuple[str, ...] = ()
     newest_partition: str = ""
     error: str | None = None
@@ -127,6 +129,7 @@ def connection_status(store: StateStore, name: str) -> ConnectionStatus:
         unknown=sum(stream.unknown for stream in streams),
         unfinished_loads=len(unfinished),
         unfinished_partitions=tuple(sorted({each.partition for each in unfinished} - {""})),
+        unfinished_is_relayed=any(part.is_relayed for each in unfinished for part in each.load.parts),
         running_partitions=tuple(sorted({lease.partition for lease in live} - {""})),
         newest_partition=runs[0][1].partition if newest.ended_at else partition_of_run.get(newest.run_id, ""),
         error=report.error,

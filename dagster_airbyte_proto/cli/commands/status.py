@@ -121,7 +121,7 @@ def _unfinished_text(each: "ConnectionStatus") -> str:
     of_partitions = f", of {partitions_text(keys)}," if keys else ""
     # While other partitions are synced, only one can be recovered.
     option = partition_option(keys[0]) if keys and (len(keys) == 1 or each.running_partitions) else ""
-    command = f"airbyte-proto recover {each.connection}{option}"
+    command = f"airbyte-proto {'sync' if each.unfinished_is_relayed else 'recover'} {each.connection}{option}"
     return f"{loads} of a dead run{of_partitions} may have landed; {command} finds out"
 
 

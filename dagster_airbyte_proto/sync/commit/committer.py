@@ -360,9 +360,10 @@ def _partly_landed_error(load: Load, refused: Mapping[StreamId, TableError]) -> 
     return TableError(
         f"committing load {load.load_id} of connection {load.connection}",
         f"its streams share one state, and {len(refused)} of their {len(sharing_state(load))} tables refused: {first}",
-        remedy="No state has moved. Repair the table and sync again, or run `airbyte-proto recover`: it ends the load."
-        f" If nobody can repair it, run `airbyte-proto loads resolve {load.load_id} --as landed`, and read all its"
-        f" streams again with `airbyte-proto sync {load.connection} --refresh`.",
+        remedy="No state has moved. Repair the table and sync again, or run"
+        f" `airbyte-proto recover {load.connection}`: it ends the load. If nobody can repair it, run"
+        f" `airbyte-proto loads resolve {load.load_id} --as landed`, and read all its streams again with"
+        f" `airbyte-proto sync {load.connection} --refresh`.",
         stream=str(stream),
     )
 
