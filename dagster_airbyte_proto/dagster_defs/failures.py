@@ -119,9 +119,10 @@ def ending_by_interrupts(failure: StepCancelled) -> Iterator[None]:
 
 
 @contextmanager
-def doing_the_job(what: str) -> Iterator[None]:
-    """Turns errors into failures, as `failing_the_step` does, and an interrupt into one that names the job."""
-    cancelled = StepCancelled(f"The {what} was cancelled. What is done stays: launch the job again for the rest.")
+def doing_the_job(what: str, *, again: str = "for the rest") -> Iterator[None]:
+    """Turns errors into failures, as `failing_the_step` does, and an interrupt into one that names the job, and why or
+    when to launch it `again`."""
+    cancelled = StepCancelled(f"The {what} was cancelled. What is done stays: launch the job again {again}.")
     with ending_by_interrupts(cancelled), failing_the_step():
         yield
 

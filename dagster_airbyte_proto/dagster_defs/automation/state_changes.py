@@ -82,7 +82,7 @@ def rollback_op(name: str, connector_key: str, io_manager_key: str) -> dg.OpDefi
     @dg.op(name=f"{name}_rollback", required_resource_keys=keys)
     def rollback(context: dg.OpExecutionContext, config: RollbackConfig) -> None:
         connector = getattr(context.resources, connector_key)
-        with doing_the_job(f"rollback of {name}"):
+        with doing_the_job(f"rollback of {name}", again="before a sync reads rows twice"):
             if config.partition and config.tables:
                 raise ConfigError(
                     f"rolling back partition {config.partition} of connection {name}",

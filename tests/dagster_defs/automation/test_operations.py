@@ -195,9 +195,8 @@ def test_a_load_of_which_nobody_knows_is_ended_by_the_word_of_a_person(runs: Ope
 def test_tables_without_snapshots_are_refused_before_anything_moves(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.sync_of(TWO)
-    run = launch(shop, "rollback", {"version": 0})
-    assert "only Iceberg and Delta tables" in run.descriptions[0]
-    assert "a table without a key has them twice" in run.descriptions[0]
+    said = launch(shop, "rollback", {"version": 0}).descriptions[0]
+    assert "only Iceberg and Delta tables" in said and "a table without a key has them twice" in said
     assert shop.place.positions() == {"users": 12, "orders": 4}
 
 
@@ -264,7 +263,8 @@ def test_a_job_waits_for_the_run_that_holds_the_connection(runs: OpenRuns) -> No
     assert shop.place.positions() == {}
 
 
-def test_a_job_that_is_interrupted_says_so_in_a_sentence(runs: OpenRuns) -> None:
+@pytest.mark.parametrize(("kind", "when"), [("reset", "for the rest"), ("rollback", "before a sync reads rows twice")])
+def test_a_job_that_is_interrupted_says_so_in_a_sentence(runs: OpenRuns, kind: str, when: str) -> None:
     shop = runs()
     shop.place.sync_of(TWO)
 
@@ -275,9 +275,9 @@ def test_a_job_that_is_interrupted_says_so_in_a_sentence(runs: OpenRuns) -> None
     interrupting = threading.Thread(target=interrupt)
     with acquire_lease(shop.place.store, "shop", "another", 30):
         interrupting.start()
-        run = launch(shop, "reset", {}, lease_wait_seconds=30.0)
+        run = launch(shop, kind, {}, lease_wait_seconds=30.0)
     interrupting.join()
-    assert run.stack_traces == "The reset of shop was cancelled. What is done stays: launch the job again for the rest."
+    assert run.stack_traces == f"The {kind} of shop was cancelled. What is done stays: launch the job again {when}."
     assert shop.place.positions() == {"users": 12, "orders": 4}
 
 
