@@ -1,16 +1,15 @@
-"""Reads the logs of a state store: the loads, and the changes of states.
+"""Reads the logs of a state store.
 
-A year of either may be larger than the memory, so each is read page by page, and whoever goes through it keeps what it
-needs. The pages go by number and by version: what is added meanwhile moves none of them.
+A year of loads may be larger than the memory, so they are read page by page, and whoever goes through them keeps what
+it needs. The pages go by number: what is added meanwhile moves none of them.
 """
 
 from collections.abc import Iterator
 
-from dagster_airbyte_proto.checkpoints.store import LoggedLoad, StateChange, StateStore
+from dagster_airbyte_proto.checkpoints.store import LoggedLoad, StateStore
 
 _LOADS = 10
 """The loads of a page: each may have megabytes, with a part for each of a thousand streams."""
-_CHANGES = 100
 
 
 def states_version(store: StateStore, connection: str) -> int:
@@ -25,17 +24,3 @@ def loads_newest_first(store: StateStore, connection: str) -> Iterator[LoggedLoa
     while page := store.loads(connection, limit=_LOADS, before=before):
         yield from page
         before = page[-1].number
-
-
-def changes_newest_first(store: StateStore, connection: str) -> Iterator[StateChange]:
-    """Yields the changes of a connection's states, in all its partitions."""
-    before: int | None = None
-    limit = _CHANGES
-    while page := store.history(connection, limit=limit, before=before):
-        # The page may have cut the last version in two.
-        whole = page if len(page) < limit else [each for each in page if each.version != page[-1].version]
-        yield from whole
-        if whole:
-            before = whole[-1].version
-        else:
-            limit *= 2

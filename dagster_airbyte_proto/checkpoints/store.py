@@ -338,9 +338,9 @@ class StateStore(Protocol):
         ...
 
     def history(
-        self, connection: str, *, limit: int = 100, partition: str | None = None, before: int | None = None
+        self, connection: str, *, limit: int = 100, partition: str | None = None, with_states: bool = True
     ) -> Sequence[StateChange]:
-        """The changes of the connection's states, newest first: of a partition, or before a version, if given."""
+        """The changes of states, newest first: of one `partition`, or of all; with the states, which may be large."""
         ...
 
     def change_state(

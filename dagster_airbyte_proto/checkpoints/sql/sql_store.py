@@ -275,10 +275,10 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader, RejectionKeep
             return sql_loads.landed_in(tx, connection, partition)
 
     def history(
-        self, connection: str, *, limit: int = 100, partition: str | None = None, before: int | None = None
+        self, connection: str, *, limit: int = 100, partition: str | None = None, with_states: bool = True
     ) -> Sequence[StateChange]:
         with self._database.read() as tx:
-            return state_changes(tx, connection, limit, partition, before)
+            return state_changes(tx, connection, limit, partition, with_states=with_states)
 
     def change_state(
         self, lease: Lease, stream: StreamId | None, state: State | None, *, who: str, shared: State | None = None

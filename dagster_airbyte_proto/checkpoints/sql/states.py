@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, select, tuple_, union, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, null, select, tuple_, union, update
 
 from dagster_airbyte_proto.checkpoints.sql.leases import last_number, next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import (
@@ -111,17 +111,18 @@ def past_states(
 
 
 def state_changes(
-    tx: Connection, connection: str, limit: int, partition: str | None, before: int | None
+    tx: Connection, connection: str, limit: int, partition: str | None, *, with_states: bool
 ) -> list[StateChange]:
-    """The history of the connection's states, newest first: in one partition, or in all for None; before a version, if
-    one is given."""
+    """The history of the connection's states, newest first: in one partition, or in all for None."""
+    left_out = () if with_states else ("scope", "message")
+    columns: list[ColumnElement[Any]] = [
+        null().label(each.name) if each.name in left_out else each for each in state_history.c
+    ]
     here = [state_history.c.connection == connection]
     if partition is not None:
         here.append(state_history.c.partition_key == partition)
-    if before is not None:
-        here.append(state_history.c.version < before)
     newest = (
-        select(state_history)
+        select(*columns)
         .where(*here)
         .order_by(state_history.c.version.desc(), state_history.c.namespace, state_history.c.stream)
         .limit(min(limit, NO_LIMIT))

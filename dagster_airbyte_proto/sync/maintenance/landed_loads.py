@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding
-from dagster_airbyte_proto.checkpoints.logs import changes_newest_first, loads_newest_first
-from dagster_airbyte_proto.checkpoints.store import LandedTable, LoadStatus, LoggedLoad, StateStore
+from dagster_airbyte_proto.checkpoints.logs import loads_newest_first
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.model import REPLACING, StreamId, TableName
 
 _BY_HAND = frozenset(("set", "reset"))
@@ -43,8 +43,7 @@ class VersionTimes:
     """
 
     def __init__(self, store: StateStore, connection: str) -> None:
-        # Without the states: one may have megabytes.
-        self._history = [each._replace(state=None) for each in changes_newest_first(store, connection)]
+        self._history = store.history(connection, limit=NO_LIMIT, with_states=False)
         changes = sorted({(change.version, change.changed_at, change.run_id) for change in self._history})
         self._made_at = {made_at: version for version, made_at, _ in reversed(changes)}
         self._versions = [(version, run_id) for version, _, run_id in changes]

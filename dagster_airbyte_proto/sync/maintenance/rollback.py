@@ -170,7 +170,7 @@ def version_before_newest_run(store: StateStore, connection: str, partition: str
     between, and where the states were rolled back to another version since.
     """
     doing = f"rolling back the newest run of connection {connection}"
-    changes = store.history(connection, limit=NO_LIMIT, partition=partition)
+    changes = store.history(connection, limit=NO_LIMIT, partition=partition, with_states=False)
     if not changes:
         raise no_versions(doing, connection)
     of_run = list(dropwhile(_is_rollback, changes))
@@ -178,7 +178,10 @@ def version_before_newest_run(store: StateStore, connection: str, partition: str
     version = before[0].version if before else 0
     if firsts := [change.version for change in before if change.run_id == of_run[0].run_id]:
         _check_runs_alone([each for each in before if each.version > firsts[-1]], of_run, doing)
-    if len(of_run) < len(changes) and _states_at(changes, version) != _states_at(changes, changes[0].version):
+    if len(of_run) == len(changes):
+        return version
+    changes = store.history(connection, limit=NO_LIMIT, partition=partition)
+    if _states_at(changes, version) != _states_at(changes, changes[0].version):
         raise ConfigError(
             doing,
             "its states were rolled back since, to another version than the one before that run",

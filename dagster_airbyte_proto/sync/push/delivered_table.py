@@ -156,7 +156,7 @@ def was_pushed(context: PushContext, stream: StreamId) -> bool:
     """True if rows of the stream were delivered before, though its state may have been reset since."""
     if stored_position(context, stream) is not None:
         return True
-    changes = context.delivery.store.history(context.delivery.connection.name, limit=NO_LIMIT)
+    changes = context.delivery.store.history(context.delivery.connection.name, limit=NO_LIMIT, with_states=False)
     return any(change.stream in (stream, None) for change in changes)
 
 

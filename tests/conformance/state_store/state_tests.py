@@ -5,7 +5,6 @@ import random
 import msgspec
 import pytest
 
-from dagster_airbyte_proto.checkpoints import logs
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
@@ -41,17 +40,6 @@ class StateTests(StoreFixtures):
         assert [stored.state for stored in store.states("shop", stream=ORDERS)] == [stream_state(ORDERS, "o")]
         assert len(store.states("shop", partition=None, stream=ORDERS)) == 2
         assert store.states("shop", stream=StreamId.of("orders")) == []
-
-    def test_all_changes_are_read_page_by_page_however_many_one_version_has(
-        self, store: StateStore, lease: Lease, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(logs, "_CHANGES", 2)
-        self.promoted(store, lease, load_of("a", stream_state(USERS, "1")))
-        self.promoted(store, lease, load_of("b", stream_state(USERS, "2"), stream_state(ORDERS, "2")))
-        self.promoted(store, lease, load_of("c", shared_state("all")))
-        self.promoted(store, lease, load_of("d", shared_state("more")))
-        assert [change.version for change in store.history("shop")] == [4, 3, 3, 3, 2, 2, 1]
-        assert [*logs.changes_newest_first(store, "shop")] == store.history("shop")
 
     @pytest.mark.parametrize("scope", [StateScope.GLOBAL, StateScope.LEGACY])
     def test_a_shared_state_takes_the_place_of_those_of_streams(

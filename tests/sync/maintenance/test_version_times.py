@@ -1,10 +1,13 @@
 """The version of the states that belongs to each load."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from dagster_airbyte_proto.checkpoints.slot import Slot
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.checkpoints.store import StateChange
 from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes
+from dagster_airbyte_proto.sync.maintenance.rollback import version_before_newest_run
 from tests.conformance.state_store.fixtures import USERS, HandClock, committed_users, load_of, stream_state
 
 
@@ -55,3 +58,26 @@ def test_a_load_without_a_state_belongs_to_its_run_also_where_runs_of_partitions
         store.promote(leases[key], load, load.states, [committed_users()])
     versions = VersionTimes(store, "shop")
     assert {each.load.load_id: versions.of(each) for each in store.loads("shop")} == {"a": 2, "b": 1, "c": 2, "d": 2}
+
+
+class _LargeStates(SqlStore):
+    """A store whose past states do not fit into the memory."""
+
+    def history(
+        self, connection: str, *, limit: int = 100, partition: str | None = None, with_states: bool = True
+    ) -> Sequence[StateChange]:
+        assert not with_states
+        return super().history(connection, limit=limit, partition=partition, with_states=with_states)
+
+
+def test_a_rollback_finds_its_versions_without_the_states_of_a_long_history(tmp_path: Path) -> None:
+    store = _LargeStates(f"sqlite:///{tmp_path}/state.db")
+    lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+    for name in ("a", "b"):
+        load = load_of(name, stream_state(USERS, name), run_id=name)
+        store.announce(lease, load)
+        store.promote(lease, load, load.states, [committed_users()])
+    newest, _ = store.history("shop", with_states=False)
+    assert (newest.version, newest.stream, newest.state, newest.why) == (2, USERS, None, "sync")
+    assert VersionTimes(store, "shop").numbers == [1, 2]
+    assert version_before_newest_run(store, "shop") == 1

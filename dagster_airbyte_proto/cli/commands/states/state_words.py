@@ -81,8 +81,8 @@ def displaced_line(target: Target, before: "Sequence[StoredState]", change: "Sta
 def rollback_line(store: "StateStore", target: Target, version: int) -> str | None:
     """A warning where states go to a version after which they were rolled back: if tables went with them to before it,
     the states are ahead of their rows now. None where there was no such rollback."""
-    newer = (each for each in store.history(target.name, limit=_MAX_CHANGES) if each.version > version)
-    if not any(each.why == "rollback" for each in newer):
+    changes = store.history(target.name, limit=_MAX_CHANGES, with_states=False)
+    if not any(each.version > version and each.why == "rollback" for each in changes):
         return None
     command = f"airbyte-proto state rollback {target.name} --to {version} --tables"
     return (
@@ -144,7 +144,7 @@ def stream_to_set(
 
 def _known_streams(store: "DeliveryStore", target: Target, partition: str | None) -> "set[StreamId]":
     """The streams of a connection of which the store has anything."""
-    changed = {change.stream for change in store.history(target.name, limit=_MAX_CHANGES)}
+    changed = {change.stream for change in store.history(target.name, limit=_MAX_CHANGES, with_states=False)}
     known = {*store.stream_profiles(target.name), *store.deliveries(target.name)}
     known |= {stream for stream in changed if stream is not None}
     for stored in store.states(target.name, partition=partition or ""):
