@@ -15,7 +15,7 @@
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import dropwhile
+from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_airbyte_proto.checkpoints.kept_values import is_of_values
@@ -252,8 +252,14 @@ def _check_order(tables: Sequence[_TableAt], versions: VersionTimes, version: in
     found = next((each for each in there if each.mixed(version)), None)
     if found is None:
         return
-    exact = [each for each in (0, *versions.numbers) if not any(table.mixed(each) for table in there)]
-    near = [*[each for each in exact if each < version][-1:], *[each for each in exact if each > version][:1]]
+
+    def is_exact(number: int) -> bool:
+        return not any(table.mixed(number) for table in there)
+
+    numbers = (0, *versions.numbers)
+    older = (each for each in reversed(numbers) if each < version and is_exact(each))
+    newer = (each for each in numbers if each > version and is_exact(each))
+    near = [*islice(older, 1), *islice(newer, 1)]
     partitions = ", ".join(sorted({each.entry.partition for each in found.mixed(version)})[:_MAX_PARTITIONS])
     raise ConfigError(
         doing,

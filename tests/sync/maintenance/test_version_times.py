@@ -2,12 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from dagster_airbyte_proto.checkpoints.slot import Slot
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import StateChange
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes
-from dagster_airbyte_proto.sync.maintenance.rollback import version_before_newest_run
+from dagster_airbyte_proto.sync.maintenance.rollback import _check_order, version_before_newest_run
+from dagster_airbyte_proto.tables.care import TablePast
 from tests.conformance.state_store.fixtures import USERS, HandClock, committed_users, load_of, stream_state
 
 
@@ -81,3 +88,24 @@ def test_a_rollback_finds_its_versions_without_the_states_of_a_long_history(tmp_
     assert (newest.version, newest.stream, newest.state, newest.why) == (2, USERS, None, "sync")
     assert VersionTimes(store, "shop").numbers == [1, 2]
     assert version_before_newest_run(store, "shop") == 1
+
+
+class _SlicedTable:
+    """A table of which no snapshot has the rows of three versions."""
+
+    name, past = TableName("shop", "users"), TablePast(None, (), ())
+    looks = 0
+
+    def mixed(self, version: int) -> list[SimpleNamespace]:
+        self.looks += 1
+        return [SimpleNamespace(entry=SimpleNamespace(partition="a"))] if 500 <= version < 503 else []
+
+
+def test_of_many_versions_those_beside_a_refused_one_are_looked_at() -> None:
+    table, versions = _SlicedTable(), SimpleNamespace(numbers=range(1, 1001))
+    tables: Any = [table]
+    of_connection: Any = versions
+    with pytest.raises(ConfigError) as refused:
+        _check_order(tables, of_connection, 501, "rolling back")
+    assert "Name version 499 or 503" in refused.value.remedy
+    assert table.looks < 10
