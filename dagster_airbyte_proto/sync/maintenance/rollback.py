@@ -227,7 +227,7 @@ def _table_at(
     past = None if witness is None else rewinder.past(name)
     landed = loads if past is None else _as_landed(loads, past)
     last = _last_at(landed, past, version)
-    if witness is not None and isinstance(last, PastLoad) and last.part.table_id not in ("", witness.table_id):
+    if witness is not None and isinstance(last, PastLoad) and last.memory.table_id not in ("", witness.table_id):
         past = None  # It was made again since. In Delta its snapshots have the numbers of those that are gone.
     return _TableAt(name, landed, past, last)
 

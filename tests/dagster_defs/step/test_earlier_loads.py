@@ -43,7 +43,8 @@ def _run(store: SqlStore, run_id: str, loads: Mapping[StreamId, int], complete: 
             load = load_of(f"{run_id} {stream} {number}", run_id=run_id)
             parts = (msgspec.structs.replace(load.parts[0], stream=stream),)
             store.announce(lease, msgspec.structs.replace(load, parts=parts))
-            store.promote(lease, msgspec.structs.replace(load, parts=parts), (), [CommittedRows(stream, "7")])
+            committed = CommittedRows(stream, "7", was_there=False)
+            store.promote(lease, msgspec.structs.replace(load, parts=parts), (), [committed])
     ends = {str(stream): {"status": "complete" if stream in complete else "failed"} for stream in loads}
     store.end_run(lease, status="failed", report=json.dumps({"streams": ends}))
     store.release(lease)

@@ -36,7 +36,8 @@ def test_no_more_than_a_page_of_loads_is_in_memory_with_rows_and_states(tmp_path
         orders = msgspec.structs.replace(load.parts[0], stream=ORDERS, table=TableName("shop", "orders"))
         load = msgspec.structs.replace(load, parts=(orders, *load.parts))
         store.announce(lease, load)
-        store.promote(lease, load, load.states, [committed_users(str(number)), CommittedRows(ORDERS, "o")])
+        committed = [committed_users(str(number)), CommittedRows(ORDERS, "o", was_there=False)]
+        store.promote(lease, load, load.states, committed)
     found = landed_loads(store, "shop", VersionTimes(store, "shop"))
     assert [str(name) for name in found] == ["shop.orders", "shop.users"]
     users, orders_of_all = found[TableName("shop", "users")], found[TableName("shop", "orders")]
