@@ -201,14 +201,14 @@ def test_version_reads_the_escapes_in_the_url_of_a_store(place: Place) -> None:
     (place.folder / "airbyte-proto.yaml").write_text(json.dumps({**settings, "state_url": url}))
     place.run("state", "list")
     assert (place.folder / "of the branch%25.db").is_file()
-    assert place.json("version")["state_store_schema"] == 15
+    assert place.json("version")["state_store_schema"] == 16
 
 
 def test_version_knows_the_store_only_once_it_stands(place: Place) -> None:
     assert place.json("version")["state_store_schema"] is None
     place.run("state", "list")
     versions = place.json("version")
-    assert versions["state_store_schema"] == 15
+    assert versions["state_store_schema"] == 16
     assert {"airbyte_proto", "python", "pyspark", "iceberg_runtime", "java", "node", "pyarrow", "dagster"} <= set(
         versions
     )

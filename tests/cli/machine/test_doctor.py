@@ -125,7 +125,7 @@ def test_a_store_that_refuses_fails_and_its_password_is_not_shown(place: Place) 
     assert "hunter22" not in shown.out + shown.err + json.dumps(found)
 
 
-@pytest.mark.parametrize(("version", "verdict"), [(14, "warning"), (15, "ok"), (99, "fails")])
+@pytest.mark.parametrize(("version", "verdict"), [(15, "warning"), (16, "ok"), (99, "fails")])
 def test_a_store_of_another_version_is_named_and_left_as_it_is(place: Place, version: int, verdict: str) -> None:
     place.run("state", "list")
     with closing(sqlite3.connect(".airbyte-proto/state.db")) as store:
@@ -343,7 +343,7 @@ class TestPostgres:
         assert found["state store"]["found"].endswith("can be written; the first command makes its tables")
         assert "s ahead of" in found["clock"]["found"] or "s behind" in found["clock"]["found"]
         place.json("state", "list")
-        assert "its tables have version 15" in examine(place)[1]["state store"]["found"]
+        assert "its tables have version 16" in examine(place)[1]["state store"]["found"]
 
     def test_a_replica_that_only_reads_fails(self, place: Place, postgres_server: PostgresServer) -> None:
         url = postgres_server.new_store()
