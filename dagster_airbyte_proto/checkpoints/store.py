@@ -312,7 +312,7 @@ class StateStore(Protocol):
         ...
 
     def loads(self, connection: str, *, limit: int = 100, before: int | None = None) -> Sequence[LoggedLoad]:
-        """The loads log of the connection, newest first: those `before` a number, if one is given. `logs` has all."""
+        """The loads log of the connection, newest first: those `before` a number, if one is given (see logs.py)."""
         ...
 
     def loaded_tables(self, connection: str) -> Sequence[TableName]:

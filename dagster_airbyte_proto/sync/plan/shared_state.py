@@ -94,7 +94,7 @@ def streams_left_behind(
 
 
 def _streams_of_mover(store: StateStore, states: StateCodec, connection: str, stored: StoredState) -> frozenset[str]:
-    """The streams of the run that moved a shared state to its position. None where that is not known: the run died, or
+    """The streams of the run that moved a shared state to its position. Empty where nobody knows: the run died, or
     a person set the position."""
     reports = store.reports(connection, stored.run_id)
     if not reports:  # The part of some stream may have been changed by hand since.
