@@ -61,8 +61,8 @@ from dagster_airbyte_proto.sync.push_report import PushedField, PushedStreamRepo
 from dagster_airbyte_proto.sync.report import SyncStatus
 
 _FOLD_SECONDS = 2.0
-"""For the fold of a push that is cancelled. The destination has had two for its last
-batch and five to end, and all is to be over within ten."""
+"""For the fold of a push that is cancelled. Its destination has had two for its last batch and five to end, and all is
+to be over within ten."""
 
 
 def push_stream(context: PushContext, stream: StreamId, options: PushOptions) -> PushedStreamReport:
