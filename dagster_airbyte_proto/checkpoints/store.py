@@ -113,7 +113,7 @@ class StoredState(NamedTuple):
 
 
 class LandedTable(NamedTuple):
-    """The table in which the last load of a stream landed, in one partition.
+    """The table of a stream's last load, in one partition. `load_id` is empty where a rollback has left no load in it.
 
     `is_covered` is false if that load moved no state: a state from before it says nothing of the table's rows.
     """

@@ -306,7 +306,7 @@ def test_a_rollback_with_tables_that_is_stopped_says_that_it_is_to_be_repeated(
     place.json("state", "set", "shop", "users", '{"next": 10}')
     monkeypatch.setattr(SqlStore, "rollback", stopped)
     result = place.run("state", "rollback", "shop", "--to", "0", "--tables")
-    assert (result.code, "Run the rollback again before the next sync" in result.err) == (130, True)
+    assert (result.code, "Run the rollback again: until then" in result.err) == (130, True)
 
 
 def test_the_states_of_a_relay_are_rolled_back_and_no_table(place: Place) -> None:

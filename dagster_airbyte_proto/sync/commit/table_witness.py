@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, LoggedLoad, StateStore, StoredState
+from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, LoadStatus, LoggedLoad, StateStore, StoredState
 from dagster_airbyte_proto.connection.stream_names import shell_word
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import RELAY_ID_PREFIX, Load, StagedRows
@@ -58,11 +58,20 @@ class Remembered(NamedTuple):
     unproved: str = ""
 
 
+class LastLoads(NamedTuple):
+    """The last load of a stream, by its table and by what the store remembers."""
+
+    in_table: str | None
+    in_state: LandedTable
+
+
 def check_witness(
     store: LoadsReadOnce, lease: Lease, stream: StreamId, witness: Witness | None, remembered: Remembered
 ) -> None:
     """Raises TableError where table and store contradict each other. `witness` is None where there is no table."""
     found = _contradiction(store, stream, witness, remembered)
+    if not found and witness is not None and remembered.landed is not None:
+        found = _missed_by_rollback(store, lease, stream, LastLoads(witness.newest_load, remembered.landed))
     if found:
         remedy = remembered.remedy or f"Read everything again into it: {_refresh(store, lease, stream)}"
         raise TableError(
@@ -131,7 +140,7 @@ def _contradiction(store: LoadsReadOnce, stream: StreamId, witness: Witness | No
             "it is not the table that the state was made with, which was dropped, renamed or made again: the rows"
             " before the state would be missing"
         )
-    if not landed.is_covered:
+    if landed.load_id and not landed.is_covered:
         return (
             f"its last load ({landed.load_id}, {landed.write}) moved no state, so the connector sends its rows again:"
             " they would be there twice, or those deleted since then would stay"
@@ -146,6 +155,26 @@ def _contradiction(store: LoadsReadOnce, stream: StreamId, witness: Witness | No
     if newest is None and witness.is_whole and landed.table_id:
         return f"it was set back to before load {landed.load_id}, whose state is stored: its rows would be missing"
     return ""
+
+
+def _missed_by_rollback(store: LoadsReadOnce, lease: Lease, stream: StreamId, last: LastLoads) -> str:
+    """A rollback moves the states, then the tables. Where it died in between, the table has a later load than the state
+    knows of."""
+    in_table = store.load(last.in_table) if last.in_table else None
+    in_state = store.load(last.in_state.load_id) if last.in_state.load_id else None
+    if in_table is None or in_table.partition != lease.partition or in_table.fence == lease.fence:
+        return ""  # Loads of this run and of other partitions are no part of what the store remembered for it.
+    # The same loads of which the store records the table when they end.
+    was_recorded = in_table.status is LoadStatus.DONE and any(each.stream == stream for each in in_table.committed)
+    shown = (part for part in in_table.load.parts if part.stream == stream and part.is_shown and not part.resends)
+    is_later = not last.in_state.load_id or (in_state is not None and in_state.order < in_table.order)
+    if not (was_recorded and is_later and any(shown)):
+        return ""
+    return (
+        f"the states were rolled back to before its load {in_table.load.load_id}, and the table was not: the rows of the"
+        " load would be there twice. If the rollback died or failed, run it again, to the same version and with"
+        " `--tables`"
+    )
 
 
 def with_followed_loads(store: StateStore, load: Load) -> Load:

@@ -1,13 +1,14 @@
 """Takes the state of a connection and the rows of its tables back together.
 
-- States move first, then the tables. A crash in between leaves rows that their state does not cover. The next sync
-  replaces such rows where the table has a key, and repeating the rollback removes them in any case. In the other order
-  the state would be ahead of the rows, and the missing rows would never be sent again.
+- States move first, then the tables. A crash in between leaves rows that their state does not cover, and repeating the
+  rollback removes them. In the other order the state would be ahead of the rows, and the missing rows would never be
+  sent again.
 - A table that another run has changed since it was read, before the states moved, is left alone: a run that lost its
   lease meanwhile must not undo rows of the run that took over.
 - A table goes back to what it was just before the next version was made. Loads since then that moved no state, such as
   a full refresh, are undone too.
 - With the states, the store's memory of what the tables hold (`commit/table_witness.py`) becomes that of the version.
+  After a crash in between, a sync finds that a table has a later load, and is refused.
   Without it a stream that is appended by now would be read again on top of the rows of a full refresh, and one that has
   another table by now would go on in that one, which lacks the rows before its state.
 - Runs of partitions work side by side: one may land first and move its state last. Then no snapshot has the rows of the
@@ -23,7 +24,7 @@ from dagster_airbyte_proto.checkpoints.logs import states_version
 from dagster_airbyte_proto.checkpoints.sql.states import no_versions
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, Lease, StateChange, StateStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, ProtoError, TableError
-from dagster_airbyte_proto.model import State, StreamId, TableName
+from dagster_airbyte_proto.model import State, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.sync.maintenance.landed_loads import PastLoad, VersionTimes, landed_loads
 from dagster_airbyte_proto.sync.maintenance.past_profiles import Emptied, PastProfiles, RowsOf
 from dagster_airbyte_proto.tables.care import PastRewind, TablePast
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.tables.care import TableRewinder
 
-REPEAT = "Run the rollback again before the next sync: that would read rows again which a table still has."
+REPEAT = "Run the rollback again: until then the next sync refuses each table that still has rows from after the states."
 """The remedy where the states have moved, and not all tables."""
 
+_NO_LOAD = LandedTable("", "", WriteMode.APPEND, is_covered=False)
 _MAX_PARTITIONS = 10
 """The most that an error names."""
 
@@ -300,15 +302,16 @@ def _check_snapshot(table: _TableAt, doing: str) -> None:
 def _memory(
     tables: Sequence[_TableAt], streams: Collection[StreamId], versions: VersionTimes, version: int
 ) -> Mapping[StreamId, LandedTable | None]:
-    """The last load of each of these streams at the version. None if there was none, or if a person changed the state
+    """The last load of each of these streams at the version. None if it is not known, or if a person changed the state
     after it."""
     newest: dict[StreamId, PastLoad] = {}
+    begun = {load.stream for each in tables if each.last is not None for load in each.landed}
     for load in (each.load for each in tables):
         if load is not None and load.stream in streams and not load.entry.partition:
             other = newest.get(load.stream)
             if other is None or other.entry.order < load.entry.order:
                 newest[load.stream] = load
-    found: dict[StreamId, LandedTable | None] = dict.fromkeys(streams)
+    found: dict[StreamId, LandedTable | None] = {each: None if each in begun else _NO_LOAD for each in streams}
     for stream, load in newest.items():
         if not versions.were_changed_by_hand(stream, load.version, version):
             found[stream] = load.memory

@@ -147,7 +147,7 @@ def _unproved_replacement(store: StateStore, planned: PlannedStream, delivery: D
 def _depended_on(store: StateStore, run: StreamRun, landed: LandedTable | None) -> LandedTable | None:
     """The last load of a stream, if something depends on it: a state, or rows that this sync would append again, or
     that it would leave there where the source has deleted them."""
-    if landed is None or run.state_before:
+    if landed is None or run.state_before or not landed.load_id:
         return landed
     if landed.is_covered:
         return None

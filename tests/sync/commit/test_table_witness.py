@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from dagster_airbyte_proto import points
-from dagster_airbyte_proto.checkpoints.store import LoadStatus
+from dagster_airbyte_proto.checkpoints.store import LandedTable, LoadStatus
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
@@ -175,6 +175,26 @@ def test_a_table_that_was_set_back_to_its_beginning_is_refused(shop: OpenShop) -
     newest = max(log_of(place, "users").glob("*.json"))
     newest.unlink()
     refused(place.sync_of(two(20, 20)), "users", "it was set back to before load")
+
+
+def roll_back_states(place: Shop, version: int, landed: dict[StreamId, LandedTable]) -> None:
+    """Moves the states as a rollback with its tables does, which dies then."""
+    lease = place.store.acquire("shop", run_id="by hand", holder="ann", seconds=60)
+    place.store.rollback(lease, version, who="ann", landed=landed)
+    place.store.release(lease)
+
+
+def test_a_table_that_a_rollback_of_the_states_has_not_reached_is_refused(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(10, 10))
+    version, landed = place.store.history("shop", limit=1)[0].version, dict(place.store.landed_tables("shop"))
+    place.sync_of(two(20, 20))
+    roll_back_states(place, version, landed)
+    refused(place.sync(), "users", "the states were rolled back to before its load")
+    assert rows(place) == (20, 20)
+    assert place.sync(REFRESH).status is SyncStatus.COMPLETE
+    assert place.sync_of(two(25, 25)).status is SyncStatus.COMPLETE
+    assert rows(place) == (25, 25)
 
 
 def left_before_a_table_is_set_back(place: Shop, state: str) -> None:
