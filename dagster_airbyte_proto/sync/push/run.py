@@ -143,9 +143,10 @@ def _tables_due(engine: Engine, report: PushReport) -> Collection[TableName]:
     # A stream rarely has more loads: one of what an earlier run had acknowledged, and one of its own.
     for each in engine.store.loads(report.connection, limit=2 * len(report.streams)):
         if each.load.run_id == report.run_id:
-            for part, done in zip(each.load.parts, each.committed, strict=False):
+            tables = {part.stream: part.table for part in each.load.parts}
+            for done in each.committed:
                 if done.totals is not None and is_due(done.totals, after, has_slices=False):
-                    found[part.table] = None
+                    found[tables[done.stream]] = None
     return found
 
 
