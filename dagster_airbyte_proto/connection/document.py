@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath, config_error, kind_of
+from dagster_airbyte_proto.project_folder import working_folder
 
 
 class Document(NamedTuple):
@@ -56,7 +57,8 @@ def _text(path: Path, where: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise config_error(where, [Fault((), "there is no such file")]) from None
+        remedy = "" if path.is_absolute() else f"Its path starts at the working directory, {working_folder()}."
+        raise config_error(where, [Fault((), "there is no such file")], remedy=remedy) from None
     except OSError as error:
         raise config_error(where, [Fault((), f"cannot be read: {error.strerror}")]) from error
     except UnicodeDecodeError as error:

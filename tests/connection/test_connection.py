@@ -338,6 +338,16 @@ def test_a_missing_file_and_a_folder_have_different_errors(tmp_path: Path) -> No
         Connection.from_file(tmp_path)
 
 
+def test_the_error_of_a_relative_path_names_the_folder_where_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Dagster was started in another folder than the project's."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="there is no such file") as error:
+        Connection.from_file("connections/none.yaml")
+    assert error.value.remedy == f"Its path starts at the working directory, {Path.cwd()}."
+
+
 @pytest.mark.parametrize(
     "text",
     ["config: hunter2", "config: {p: *hunter2}", "config: {p: !hunter2 x}", "config: {p: !hunter2!x y}", "hunter2",

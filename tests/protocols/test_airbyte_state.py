@@ -280,6 +280,11 @@ def test_the_position_of_a_stream_in_a_global_state_is_its_part_and_what_is_shar
         ({"type": "LEGACY", "data": {"users": 1}}, "data"),
         ({"stream_descriptor": {"name": "users"}, "stream_state": {"cursor": 1}}, "stream_state"),
         ([{"streamDescriptor": {"name": name}, "streamState": {}} for name in "ab"], "each has as its streamState"),
+        (
+            {"sharedState": {"lsn": 1}, "streamStates": [{"streamDescriptor": {"name": "a"}, "streamState": {}}]},
+            "words of Airbyte's API",
+        ),
+        ({"stateType": "stream", "connectionId": "c", "streamState": []}, "words of Airbyte's API"),
     ],
 )
 def test_a_message_is_no_value_of_the_state_in_it(stream: StreamId | None, value: object, found: str) -> None:

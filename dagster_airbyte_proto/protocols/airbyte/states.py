@@ -165,8 +165,14 @@ _OF_STREAM = {"stream_state": "stream_descriptor", "streamState": "streamDescrip
 
 
 def _check_is_no_message(value: Any) -> None:
-    """Raises MemberError for a message that has a state in it, and for a list of them, as Airbyte shows the state of a
-    connection. A connector would take it for a state without a cursor, and read everything again."""
+    """Raises MemberError for a message that has a state in it, for a list of them, as Airbyte shows the state of a
+    connection, and for a document of its API. A connector would take it for a state without a cursor, and read all
+    again."""
+    if isinstance(value, dict) and ("streamStates" in value or {"stateType", "connectionId"} <= value.keys()):
+        raise MemberError(
+            "it is in the words of Airbyte's API: set the streamState of each stream; or that of all streams together,"
+            ' as {"shared_state": …, "stream_states": [{"stream_descriptor": …, "stream_state": …}]}'
+        )
     inner = [_state_member(each) for each in (value if isinstance(value, list) else [value])]
     if inner and all(inner):
         found = "they are messages: set what each" if len(inner) > 1 else "it is a message: write what it"
