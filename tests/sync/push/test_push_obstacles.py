@@ -208,6 +208,16 @@ def test_a_config_error_of_the_destination_ends_the_push(quick_folder: Path) -> 
     assert (report.retryable, _starts(table)) == (False, 1)
 
 
+def test_a_destination_that_dies_without_a_word_may_do_better_in_a_later_run(quick_folder: Path) -> None:
+    """As one that runs out of memory, or a target that loses its database."""
+    table = PushedTable(quick_folder)
+    table.config |= {"dies_after": 3, "shows_catalog": True}
+    table.fill([person(number) for number in range(1, 5)])
+    report = table.contacts()
+    assert (report.status, report.retryable, _starts(table)) == ("failed", True, 1)
+    assert "exited with code 7" in (report.error or "")
+
+
 @pytest.mark.parametrize("passes", [True, False])
 def test_a_transient_error_of_the_destination_is_tried_again_after_pauses_that_grow(
     quick_folder: Path, *, passes: bool
