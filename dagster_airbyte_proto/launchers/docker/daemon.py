@@ -36,12 +36,15 @@ def open_daemon(answer_seconds: int = _ANSWER_SECONDS) -> docker.DockerClient:
     try:
         return docker.DockerClient(version="auto", timeout=answer_seconds, **kwargs_from_env())
     except (DockerException, OSError) as error:
-        raise ConfigError(
+        failure = ConfigError(
             "connecting to Docker",
             root_cause(error),
             remedy="Is its daemon running, and may you use it? DOCKER_HOST says where it is, if it is not on this "
             "machine.",
-        ) from error
+        )
+        # One that restarts, or that is started beside us, refuses connections for a moment.
+        failure.retryable = isinstance(_root(error), ConnectionError | TimeoutError)
+        raise failure from error
 
 
 @contextmanager
@@ -99,6 +102,10 @@ def error_from_message(action: str, image: str, message: str) -> ProtoError:
 
 def root_cause(error: BaseException) -> str:
     """The text of the error at the bottom of a chain: docker-py wraps requests, which wraps urllib3."""
+    return str(_root(error))
+
+
+def _root(error: BaseException) -> BaseException:
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
-    return str(error)
+    return error

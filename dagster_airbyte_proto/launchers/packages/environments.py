@@ -42,7 +42,9 @@ _TAIL_LINES = 30
 _NO_ROOM = re.compile("no space left on device|disk quota exceeded|read-only file system")
 _NO_NETWORK = re.compile(
     "error sending request|dns error|name resolution|timed out|network timeout|network is unreachable"
-    "|connection (refused|reset|aborted)|failed to establish a new connection",
+    "|connection (refused|reset|aborted|broken)|failed to establish a new connection"
+    # Of an index that is overloaded or restarts, and of one that breaks off in the middle of a file.
+    "|server error|too many requests|response body|incomplete-download",
 )
 _NETWORK_REMEDY = (
     "Check the network, the proxy, and the package index that the installer's settings name. Once installed, a package "

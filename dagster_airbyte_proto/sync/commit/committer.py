@@ -377,12 +377,14 @@ def _comes_again_error(load: Load, stream: StreamId, refused: Mapping[StreamId, 
     """The error of a part that was delivered, and whose state cannot move."""
     other, first = next(iter(refused.items()))
     kind = DeliveryCancelled if isinstance(first, Cancelled) else TableError
-    return kind(
+    failed = kind(
         f"delivering load {load.load_id} of connection {load.connection}",
         f"it shares its state with {other}, whose rows were not delivered",
         remedy="The next sync reads its rows again. By key they are there once.",
         stream=str(stream),
     )
+    failed.retryable = first.retryable
+    return failed
 
 
 def rows_of(parts: Sequence[StagedRows]) -> dict[StreamId, int]:

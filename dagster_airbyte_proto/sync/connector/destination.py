@@ -28,7 +28,7 @@ class ConnectorOutput:
     """The output of one process, line by line: its words go to the log, all else is for the caller.
 
     `read` says what a line means, and metrics are those of `stream`. `error` is the first error that the connector
-    reported, without secrets.
+    reported, without secrets. `is_final` once it has reported one that would come again, as far as is known.
     """
 
     def __init__(self, connector: Destination, read: Callable[[bytes], object], stream: StreamId | None = None) -> None:
@@ -36,7 +36,7 @@ class ConnectorOutput:
         self._unfinished = b""
         self._skipped: Counter[str] = Counter()
         self.error: str | None = None
-        self.is_transient = False
+        self.is_transient = self.is_final = False
         self.pauses_seconds: tuple[float, ...] = ()
 
     def feed(self, chunk: bytes) -> Iterator[object]:
@@ -86,4 +86,7 @@ class ConnectorOutput:
         self.error = self.error or self._connector.mask.text(error.summary)
         self.pauses_seconds = self.pauses_seconds or error.pauses_seconds
         self.is_transient = self.is_transient or error.kind is FailureKind.TRANSIENT
+        # What nobody caught is a system error of Airbyte, such as a connection that broke. Others say what may pass.
+        is_uncaught = error.kind is FailureKind.SYSTEM and self._connector.protocol.name == "airbyte"
+        self.is_final = self.is_final or not (error.kind is FailureKind.TRANSIENT or is_uncaught)
         self._log.write("ERROR", self._connector.mask.text(error.whole))

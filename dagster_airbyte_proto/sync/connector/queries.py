@@ -268,7 +268,9 @@ def _missing_answer_error(
     found = f"it gave no answer, and {mask.text(report.how_it_ended_and_why)}"
     if verb is Verb.SPEC and not report.is_over_limit:
         remedy = f"Is its command right? {_how_it_was_started(tried, listener)} {remedy}"
-    return ConnectorError(doing, found, remedy=remedy)
+    # One that was killed, mostly for want of memory, may answer the next time.
+    is_killed = report.signal is not None and not report.is_over_limit
+    return ConnectorError(doing, found, remedy=remedy, retryable=is_killed)
 
 
 def _how_it_was_started(tried: Sequence[Invocation], listener: QueryListener) -> str:

@@ -49,12 +49,13 @@ class DeliveryAttempts:
         self.sent = self.unnamed = self.sent_bytes = 0
         self.unproved_reasons: Counter[str] = Counter()
         self.error: ProtoError | None = None
+        self._may_fare_better = False
 
     def run(self) -> None:
         """Delivers the plan from where it stands. `error` is that of the last attempt, None where all is delivered."""
         for attempt in range(MAX_ATTEMPTS):
             self._context.meter.attempted(self._plan.stream, is_again=attempt > 0)
-            self.error = None
+            self.error, self._may_fare_better = None, False
             try:
                 begun = self._context.store.deliveries(self._plan.connection, self._plan.stream)
                 start = first_position(begun[self._plan.stream])
@@ -67,6 +68,10 @@ class DeliveryAttempts:
             except Exception as error:  # noqa: BLE001 - the rows are accounted for, whatever became of them
                 self.error = error if isinstance(error, ProtoError) else self._fault(error)
             if not self._may_retry(attempt):
+                # As one that ran out of memory, or that lost its database: Singer has no message for an error.
+                # A later run may fare better. At once it would most likely meet the same.
+                if self._may_fare_better and type(self.error) is ConnectorError:
+                    self.error.retryable = True
                 return
 
     def _fault(self, error: Exception) -> InternalError:
@@ -89,6 +94,7 @@ class DeliveryAttempts:
             self.sent_bytes += process.encoder.encoded_bytes
             self.unnamed += process.unnamed_for_good if has_failed else process.unnamed
             self.unproved_reasons = process.refused.reasons
+            self._may_fare_better = process.may_fare_better
 
     def _may_retry(self, attempt: int) -> bool:
         """True if it is to be tried again now: after a transient error, where a row that is sent twice does no harm."""

@@ -63,7 +63,7 @@ class RowRange(NamedTuple):
 
 
 class ProcessDelivery:
-    """The delivery of one part. `run` is called once; what it counts is right however it ends."""
+    """The delivery of one part, by one `run`. Its counts are right however it ends. A later one `may_fare_better`."""
 
     def __init__(
         self, context: DeliveryContext, plan: SealedPlan, stream: PushedStream, rules: RowRules, storage: Storage
@@ -76,7 +76,7 @@ class ProcessDelivery:
         self._output = DestinationOutput(context.destination, plan.stream, self._acks, self._rejected_records)
         self.encoder = StreamEncoder(self._protocol, stream, rules)
         self._noted_at, self._trusts_exit = 0.0, context.connection.acknowledge == "exit"
-        self._has_ended_well = False
+        self._has_ended_well = self.may_fare_better = False
         self._cancelled_at: float | None = None
         self._served, self._kept = ServedValues(), KeptScopes(context, plan)
         self._metrics = DeliveryMetrics(context.meter, plan.stream)
@@ -385,6 +385,8 @@ class ProcessDelivery:
     def _reason(self, report: ExitReport | None, without_report: str) -> str:
         """The destination's own error, else how it ended; of one that was ended for a limit, which one that was."""
         ended = self._context.destination.mask.text(report.how_it_ended_and_why) if report else without_report
+        has_failed = report is not None and not (report.ended_cleanly or report.stopped or report.is_over_limit)
+        self.may_fare_better = has_failed and not self._output.is_final
         return ended if report is not None and report.is_over_limit else self._output.error or ended
 
     def _check_cancelled(self, seconds_more: float = 0.0) -> None:

@@ -41,6 +41,10 @@ class DestinationOutput:
         return self._output.is_transient
 
     @property
+    def is_final(self) -> bool:
+        return self._output.is_final
+
+    @property
     def pauses_seconds(self) -> tuple[float, ...]:
         return self._output.pauses_seconds
 

@@ -187,7 +187,9 @@ class RelayTables:
             if isinstance(error, Cancelled):
                 return DeliveryCancelled(doing, error.found, stream=error.stream)
             remedy = _KEPT_STILL if part.resends else "The next sync reads its rows again."
-            return TableError(doing, found, remedy=remedy, stream=error.stream)
+            failed = TableError(doing, found, remedy=remedy, stream=error.stream)
+            failed.retryable = error.retryable
+            return failed
         return _unknown_error(doing, delivery, found)
 
     def _delivered(

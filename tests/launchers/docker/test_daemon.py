@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers.docker import images
-from dagster_airbyte_proto.launchers.docker.daemon import error_from_message
+from dagster_airbyte_proto.launchers.docker.daemon import error_from_message, open_daemon
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.protocols.conversation import Invocation
 
@@ -135,3 +135,18 @@ def test_an_image_that_was_pruned_since_is_pulled_again(monkeypatch: pytest.Monk
 def test_a_network_of_ours_that_was_pruned_is_made_again_by_a_retry(network: str, retryable: bool) -> None:
     error = error_from_message("starting the connector", "acme/source:1", f"network {network} not found")
     assert error.retryable is retryable
+
+
+@pytest.mark.parametrize(("place", "retryable"), [("tcp://127.0.0.1:9", True), ("unix:///no/such.sock", False)])
+def test_one_that_refuses_connections_may_take_them_later(
+    place: str, retryable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that restarts, or that is started beside us."""
+    for name in ("DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_HOST", place)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    with pytest.raises(ConfigError, match="connecting to Docker") as caught:
+        open_daemon()
+    assert caught.value.retryable is retryable

@@ -290,6 +290,7 @@ class TestMain:
 @pytest.mark.everyday(
     "none@1.0.0-none-Check the name of the package",
     "test_a_node_that_the_package_does_not_take_is_refused_before_it_is_installed",
+    "E503",
     "test_without_node_or_npm_it_says_what_to_install",
 )
 class TestFaults:
@@ -315,6 +316,17 @@ class TestFaults:
     ) -> None:
         monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
         with pytest.raises(ConnectorError, match="Check the network") as refused:
+            _launcher(tmp_path).identity()
+        assert refused.value.retryable
+
+    @pytest.mark.parametrize("code", ["E503", "E429"])
+    @pytest.mark.usefixtures("npm_packages")
+    def test_a_registry_that_is_busy_may_answer_later(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+    ) -> None:
+        error = json.dumps({"error": {"code": code, "summary": f"{code[1:]} - GET https://npm.example.org/source"}})
+        _program(tmp_path, "npm", f"echo '{error}'; exit 1", monkeypatch)
+        with pytest.raises(ConnectorError, match=r"GET https://npm\.example\.org/source") as refused:
             _launcher(tmp_path).identity()
         assert refused.value.retryable
 

@@ -14,6 +14,12 @@ _NO_ROOM = "error: failed to write a file: No space left on device (os error 28)
 _NO_NAME = "error: Failed to fetch\n  Caused by: dns error: Temporary failure in name resolution"
 _STRANGER = "error: Failed to fetch\n  Caused by: error sending request: invalid peer certificate: UnknownIssuer"
 _NO_VERSION = "error: No solution found: there is no version of source==1.0"
+_URL = "https://pypi.example.org/simple/source/"
+_FETCH = f"error: Failed to fetch: `{_URL}`\n  Caused by: "
+_BUSY = f"{_FETCH}HTTP status server error (503 Service Unavailable) for url ({_URL})"
+_TOO_MANY = f"{_FETCH}HTTP status client error (429 Too Many Requests) for url ({_URL})"
+_FORBIDDEN = f"{_FETCH}HTTP status client error (403 Forbidden) for url ({_URL})"
+_BROKEN_OFF = f"{_FETCH}request or response body error\n  Caused by: unexpected end of file"
 
 
 def _failure(folder: Path) -> ProtoError:
@@ -56,8 +62,12 @@ def test_an_index_that_is_away_may_come_back(installer: str, tmp_path: Path, mon
         (_NO_ROOM, StagingError, True),
         (_STRANGER, ConfigError, False),
         (_NO_VERSION, ConfigError, False),
+        (_BUSY, ConnectorError, True),
+        (_TOO_MANY, ConnectorError, True),
+        (_BROKEN_OFF, ConnectorError, True),
+        (_FORBIDDEN, ConfigError, False),
     ],
-    ids=["no_name", "no_room", "stranger", "no_version"],
+    ids=["no_name", "no_room", "stranger", "no_version", "busy", "too_many", "broken_off", "forbidden"],
 )
 def test_the_words_of_the_installer_say_who_can_act(
     said: str, kind: type[ProtoError], retryable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Short requests to a connector that is asked on its stdin, and does not end by itself."""
+"""Short requests to a connector that is asked on its stdin and does not end by itself, and to one that is killed."""
 
 import sys
 from collections.abc import Iterator
@@ -45,3 +45,15 @@ def test_one_that_logs_for_ever_behind_its_answer_has_answered(engine: Engine, t
 def test_one_that_logs_for_ever_behind_its_halt_has_failed(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(ConnectorError, match="the key was refused"):
         _streams(engine, tmp_path, {"refuses": True, "chats": True})
+
+
+def test_one_that_is_killed_may_answer_the_next_time(engine: Engine, tmp_path: Path) -> None:
+    """As by the kernel, where memory runs out for a moment."""
+    launch = {"kind": "local", "command": [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]}
+    document = {"name": "shop", "connector": {"protocol": "airbyte", "launch": launch}, "config": {}}
+    with (
+        RunLog(tmp_path, new_run_id()) as log,
+        pytest.raises(ConnectorError, match="it gave no answer, and was ended by signal 9") as refused,
+    ):
+        engine.source(Connection.model_validate(document), log).spec()
+    assert refused.value.retryable

@@ -208,6 +208,18 @@ def test_a_config_error_of_the_destination_ends_the_push(quick_folder: Path) -> 
     assert (report.retryable, _starts(table)) == (False, 1)
 
 
+@pytest.mark.parametrize("fault", [{"dies_after": 3}, {"fails": "system_error"}], ids=["silent", "uncaught"])
+def test_a_destination_that_dies_may_fare_better_in_a_later_run(quick_folder: Path, fault: dict[str, object]) -> None:
+    """As one that runs out of memory, or that loses its database: Singer has no message for it, and of Airbyte's it is
+    one of the system."""
+    table = PushedTable(quick_folder)
+    table.config |= {**fault, "shows_catalog": True}
+    table.fill([person(number) for number in range(1, 5)])
+    report = table.contacts()
+    assert (report.status, report.retryable, _starts(table)) == ("failed", True, 1)
+    assert ("exited with code 7" if "dies_after" in fault else "it cannot go on") in (report.error or "")
+
+
 @pytest.mark.parametrize("passes", [True, False])
 def test_a_transient_error_of_the_destination_is_tried_again_after_pauses_that_grow(
     quick_folder: Path, *, passes: bool

@@ -327,6 +327,19 @@ def test_streams_of_one_state_are_read_again_together_where_the_destination_refu
     assert (set(shop.ids("users")), set(shop.ids("orders"))) == (set(range(25)), set(range(7)))
 
 
+def test_streams_of_one_state_may_be_read_again_by_a_retry_where_the_destination_died(quick_folder: Path) -> None:
+    """As one that ran out of memory: neither stream has an error that would stay."""
+    shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
+    shop.to["dies_after"] = 10
+    report = shop.sync_of(_SHARED)
+    users, orders = report.streams["users"], report.streams["orders"]
+    assert "exited with code 7" in str(users.error) and "it shares its state with users" in str(orders.error)
+    assert (users.retryable, orders.retryable) == (True, True)
+    del shop.to["dies_after"]
+    assert shop.sync_of(_SHARED).status is SyncStatus.COMPLETE
+    assert shop.positions() == {"users": 25, "orders": 7}
+
+
 def test_rows_without_a_key_are_sent_once_where_a_stream_of_their_state_is_refused(quick_folder: Path) -> None:
     shop = RelayedShop(quick_folder, max_bytes=1 << 20)
     shop.modes["orders"] = {**shop.modes["*"], "write": "append_dedup"}

@@ -49,8 +49,10 @@ _OPTIONS = (
 )  # fmt: skip
 _NETWORK_CODES = frozenset(
     {"ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENETUNREACH", "EHOSTUNREACH",
-     "ERR_SOCKET_TIMEOUT"}
+     "ERR_SOCKET_TIMEOUT", "E429"}
 )  # fmt: skip
+_SERVER_ERROR = re.compile(r"E5\d\d")
+"""The codes of a registry that is overloaded or restarts, by the status of HTTP."""
 _DISK_CODES = frozenset({"ENOSPC", "EDQUOT", "EROFS"})
 _NETWORK_REMEDY = (
     "Check the network, the proxy, and the registry in npm's settings. Once installed, a package needs no network."
@@ -207,7 +209,7 @@ class _Installer(NamedTuple):
         if code in _DISK_CODES:
             remedy = f"Make room in {folder.parent} and in npm's cache; running again is safe."
             raise StagingError(action, without_logins(summary), remedy=remedy)
-        if code in _NETWORK_CODES:
+        if code in _NETWORK_CODES or _SERVER_ERROR.fullmatch(code):
             raise ConnectorError(action, without_logins(summary), remedy=_NETWORK_REMEDY, retryable=True)
         default = "Check the name and the version, and npm's settings (`npm config list`)."
         remedy = _REMEDIES.get(code, default)
