@@ -154,6 +154,26 @@ def test_a_call_without_an_answer_is_repeated_unless_it_may_have_had_an_effect(
     until(lambda: target.calls == 3, "the third call")
 
 
+@pytest.mark.parametrize("fails_at", [1, 2], ids=["the greeting", "the request"])
+def test_a_call_that_must_not_be_repeated_is_made_again_where_it_was_not_sent(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    sent = 0
+
+    def send(*arguments: Any) -> None:
+        nonlocal sent
+        sent += 1
+        if sent == fails_at:
+            raise ConnectionResetError("cut")
+        frames.send_frame(*arguments)
+
+    monkeypatch.setattr(remote_calls, "_ONCE", frozenset((("it", "doubled"),)))
+    monkeypatch.setattr(remote_calls, "send_frame", send)
+    target = Answering()
+    assert serving.stub(target, Answering).doubled(2) == 4
+    assert target.calls == 1
+
+
 def test_a_call_that_was_cut_after_a_long_time_is_made_again(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = [ConnectionResetError("cut")]
 
