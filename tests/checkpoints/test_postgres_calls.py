@@ -133,6 +133,17 @@ def test_a_server_that_was_there_is_waited_for_and_then_not_for_ever(
         store.connections()
 
 
+def test_a_server_that_only_reads_may_be_tried_again_or_is_not_let_in(postgres_server: PostgresServer) -> None:
+    url = postgres_server.new_store()
+    SqlStore(url).connections()
+    reading = url.replace("options=", "options=-cdefault_transaction_read_only%3Don%20")
+    with pytest.raises(StateUnavailable, match="read-only") as refused:
+        SqlStore(reading).acquire("shop", run_id="run-1", holder="one", seconds=60)
+    assert "target_session_attrs=read-write" in refused.value.remedy
+    with pytest.raises(StateUnavailable, match="read-only"):
+        SqlStore(_with(reading, "target_session_attrs=read-write")).connections()
+
+
 def test_a_url_says_when_statements_are_prepared(postgres_server: PostgresServer) -> None:
     def prepared(url: str) -> int:
         with Database(url).read() as tx:
