@@ -30,11 +30,13 @@ _MISCONFIGURED = {
     sqlite3.SQLITE_NOTADB: "That is no SQLite database. Name another state_url.",
 }
 
-# Wrong user or password, no such database, no such schema, no right to it, a replica that only reads: the user must
-# change state_url or grants.
-_CONFIG_SQLSTATES = ("28", "3D", "3F", "42501", "25006")
+# Wrong user or password, no such database, no such schema, no right to it: the user must change state_url or grants.
+_CONFIG_SQLSTATES = ("28", "3D", "3F", "42501")
 _NO_CONNECTION = "53300"
 _UNAVAILABLE_SQLSTATES = {
+    # After a failover a name may lead to the server that was the primary for some seconds more.
+    "25006": "The server only reads: it is a replica, or has just become one. Name the primary in state_url;"
+    " `?target_session_attrs=read-write` there lets in no other server.",
     "53100": "The disk of the server is full. Make room there, then run again.",
     "53200": "The server has no memory left. Look at it, then run again.",
     _NO_CONNECTION: "The server lets in no more connections. Raise max_connections or the limit of the role, or let"

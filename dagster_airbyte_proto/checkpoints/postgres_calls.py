@@ -4,10 +4,15 @@ TCP notices a machine that is gone (`tcp_user_timeout`, keepalives). It does not
 that goes on acknowledging bytes, nor one behind a proxy. The outcome of a call without an answer is unknown, as it is
 where a connection breaks: the transaction is lost, or committed if its COMMIT was the call. Whoever repeats it has to
 reckon with both.
+
+A server that has let in a connection, and lets in no other, most likely starts again, fails over to another machine, or
+has no free one. So it is waited for: nothing of the transaction was sent by then, and no sync of hours ends because its
+database was patched. The first connection is not waited for: the URL may be wrong.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -15,6 +20,10 @@ from psycopg.abc import PQGen
 from sqlalchemy import URL, Engine, create_engine, event
 
 _Answer = TypeVar("_Answer")
+
+_AWAY_SECONDS = 60.0
+"""A server is waited for so long, once for all calls of that time."""
+_PAUSE_SECONDS = 0.5
 
 
 class BoundedConnection(psycopg.Connection[Any]):
@@ -44,6 +53,28 @@ class BoundedConnection(psycopg.Connection[Any]):
             return answer
 
 
+class _Reconnector:
+    """Opens the connections of one engine, and waits for a server that was there before."""
+
+    def __init__(self) -> None:
+        self._was_there = False
+        self._away_since: float | None = None
+
+    def open(self, connect: Callable[[], BoundedConnection]) -> BoundedConnection:
+        while True:
+            try:
+                connection = connect()
+            except psycopg.OperationalError:
+                now = time.monotonic()
+                self._away_since = away_since = self._away_since or now
+                if not self._was_there or now - away_since > _AWAY_SECONDS:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                self._was_there, self._away_since = True, None
+                return connection
+
+
 def bounded_engine(url: URL, connect_args: Mapping[str, Any]) -> Engine:
     """An engine of such connections."""
     # One stays open, and others come and go with their transactions: a server has a hundred by default, and 50
@@ -55,12 +86,20 @@ def bounded_engine(url: URL, connect_args: Mapping[str, Any]) -> Engine:
     # Whatever level the server, the database or the role has as its default. A writer first waits for the lock of its
     # connection, and then has to read what the one before it has written: at a higher level it would be refused.
     level = "READ COMMITTED"
+    # Whoever waits for a connection of the pool may wait for the server too.
     engine = create_engine(
-        url, hide_parameters=True, pool_pre_ping=True, pool_size=1, isolation_level=level, connect_args=options
+        url,
+        hide_parameters=True,
+        pool_pre_ping=True,
+        pool_size=1,
+        pool_timeout=_AWAY_SECONDS,
+        isolation_level=level,
+        connect_args=options,
     )
+    reconnector = _Reconnector()
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: object, _record: object, args: list[Any], options: dict[str, Any]) -> BoundedConnection:
-        return BoundedConnection.connect(*args, **options)
+        return reconnector.open(partial(BoundedConnection.connect, *args, **options))
 
     return engine

@@ -2,10 +2,13 @@
 
 import time
 import traceback
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import pytest
 
+from dagster_airbyte_proto.checkpoints import postgres_calls
 from dagster_airbyte_proto.checkpoints.postgres_calls import BoundedConnection
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
@@ -91,6 +94,54 @@ def test_a_server_without_a_free_connection_is_told_as_one(postgres_server: Post
     with pytest.raises(StateUnavailable, match="too many connections") as refused, Database(url).read():
         pass
     assert "max_connections" in refused.value.remedy
+
+
+@pytest.fixture
+def database_name(postgres_server: PostgresServer) -> Iterator[str]:
+    """The name of a database that can be closed to everybody while the server runs."""
+    name = f"d{uuid4().hex}"
+    postgres_server.ask(f"CREATE DATABASE {name}")
+    yield name
+    postgres_server.ask(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_a_server_that_was_there_is_waited_for_and_then_not_for_ever(
+    postgres_server: PostgresServer, database_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shut_everybody_out() -> None:
+        postgres_server.ask(f"ALTER DATABASE {database_name} ALLOW_CONNECTIONS false")
+        open_ones = f"FROM pg_stat_activity WHERE datname = '{database_name}'"
+        postgres_server.ask(f"SELECT pg_terminate_backend(pid, 10000) {open_ones}")
+
+    url = postgres_server.new_store().partition("&options=")[0].replace("@/postgres", f"@/{database_name}")
+    store = SqlStore(url)
+    lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+    shut_everybody_out()
+    with pytest.raises(StateUnavailable, match="not currently accepting connections"):
+        SqlStore(url).connections()  # Its first connection: the URL may be wrong.
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(store.note_protocol, lease, "airbyte")
+        with pytest.raises(TimeoutError):
+            waiting.result(1)
+        postgres_server.ask(f"ALTER DATABASE {database_name} ALLOW_CONNECTIONS true")
+        waiting.result(60)
+    assert store.protocol("shop") == "airbyte"
+
+    monkeypatch.setattr(postgres_calls, "_AWAY_SECONDS", 0.1)
+    shut_everybody_out()
+    with pytest.raises(StateUnavailable, match="not currently accepting connections"):
+        store.connections()
+
+
+def test_a_server_that_only_reads_may_be_tried_again_or_is_not_let_in(postgres_server: PostgresServer) -> None:
+    url = postgres_server.new_store()
+    SqlStore(url).connections()
+    reading = url.replace("options=", "options=-cdefault_transaction_read_only%3Don%20")
+    with pytest.raises(StateUnavailable, match="read-only") as refused:
+        SqlStore(reading).acquire("shop", run_id="run-1", holder="one", seconds=60)
+    assert "target_session_attrs=read-write" in refused.value.remedy
+    with pytest.raises(StateUnavailable, match="read-only"):
+        SqlStore(_with(reading, "target_session_attrs=read-write")).connections()
 
 
 def test_a_url_says_when_statements_are_prepared(postgres_server: PostgresServer) -> None:

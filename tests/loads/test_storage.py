@@ -124,6 +124,19 @@ def test_google_is_asked_with_a_token_by_nobody_or_by_who_the_environment_says(
     assert (opened["scheme"], opened["endpoint_override"]) == ("http", "127.0.0.1:4443")
 
 
+def test_a_request_to_s3_is_tried_for_longer_than_pyarrow_does_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: dict[str, Any] = {}
+
+    def opening(**given: Any) -> fs.FileSystem:
+        opened.update(given)
+        return fs.LocalFileSystem()
+
+    monkeypatch.setattr(fs, "S3FileSystem", opening)
+    Storage().at("s3://lake/a")
+    assert isinstance(opened["retry_strategy"], fs.AwsStandardS3RetryStrategy)
+    assert opened["retry_strategy"].max_attempts == 6
+
+
 def test_of_a_session_the_settings_of_stores_alone_are_read() -> None:
     config = {
         "spark.sql.catalog.lake.credential": "id:secret",

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 
 _CATALOG_CREDENTIALS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 _HADOOP_CREDENTIALS = ("fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token")
+_ATTEMPTS = 6
+"""The attempts of each request. pyarrow's own three are over after two seconds: too soon for a store that asks to slow
+down (503), as S3 does while it spreads new keys, or for a network that is gone for a moment. Six take 15 seconds on
+average, and 31 at most. What is refused for good (403, 404) is not tried again."""
 
 
 class S3:
@@ -58,6 +62,7 @@ class S3:
             force_virtual_addressing=bool(address) and not is_path_style,
             # With writes in the background, data piles up in memory without bound when the store is slow.
             background_writes=False,
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
             # With it a file of a few megabytes takes one request instead of three.
             allow_delayed_open=True,
         )

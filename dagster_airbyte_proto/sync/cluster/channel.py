@@ -4,6 +4,7 @@
 - A token opens the state, the tables and the events of one connection, and dies with its sync.
 """
 
+import errno
 import secrets
 import socket
 import threading
@@ -24,6 +25,7 @@ _GREETING_SECONDS = 10.0
 _MAX_GREETING_BYTES = 1024
 _MAX_STRANGERS = 64
 """So many connections may be open that have not shown a token yet."""
+_MORE_PORTS, _LAST_PORT = 16, 65_535
 
 _GREETINGS = decoder(Greeting)
 _CALLS = decoder(RemoteCall)
@@ -53,7 +55,7 @@ class Channel:
         self._strangers = threading.BoundedSemaphore(_MAX_STRANGERS)
         self._connections: set[socket.socket] = set()
         try:
-            self._listener = socket.create_server((bind, port), backlog=128)
+            self._listener = _listening(bind, port)
         except OSError as error:
             raise ConfigError(
                 "opening the channel to executors",
@@ -137,3 +139,16 @@ def _result(served: Mapping[str, RemoteObject], call: RemoteCall, attempt: int) 
 def _close(connection: socket.socket) -> None:
     with suppress(OSError):
         connection.close()
+
+
+def _listening(bind: str, port: int) -> socket.socket:
+    """Listens at a port, or at a free one of the sixteen behind it, as Spark does with its own: several syncs of one
+    machine may have the same setting. Raises OSError."""
+    last = min(port + _MORE_PORTS, _LAST_PORT) if port else 0
+    while True:
+        try:
+            return socket.create_server((bind, port), backlog=128)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or port >= last:
+                raise
+            port += 1

@@ -1,6 +1,7 @@
 """The executor's side of the channel: stubs whose calls go to the driver.
 
-A call that gets no answer is made again for a while, except for those that must not be repeated (`_ONCE`).
+A call that gets no answer is made again for a while. Of those that must not be repeated (`_ONCE`) only one that was not
+sent is: no connection was to be had, or it broke before the whole request was out.
 """
 
 import socket
@@ -22,7 +23,8 @@ _RETRY_FOR_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
 
 _ONCE = frozenset((("store", "acquire"), ("tables", "commit")))
-"""Calls that may have had their effect although no answer came: a lease that nobody knows of, a commit."""
+"""Calls that may have had their effect once they were sent, although no answer came: a lease that nobody knows of, a
+commit."""
 
 
 def package_version() -> str:
@@ -94,9 +96,11 @@ class DriverLink:
         request = encoded(RemoteCall(target, name, arguments))
         deadline: float | None = None
         while True:
+            was_sent = False
             try:
                 connection = self._connected()
                 send_frame(connection, request)
+                was_sent = True
                 result: RemoteResult = _RESULTS.decode(receive_frame(connection))
                 break
             except OSError as error:
@@ -105,7 +109,7 @@ class DriverLink:
                 deadline = deadline or time.monotonic() + _RETRY_FOR_SECONDS
                 # A driver listens for as long as its tasks run: one that refuses is gone.
                 is_gone = isinstance(error, ConnectionRefusedError)
-                if is_gone or (target, name) in _ONCE or time.monotonic() > deadline:
+                if is_gone or (was_sent and (target, name) in _ONCE) or time.monotonic() > deadline:
                     raise self._no_answer(target, error) from error
                 time.sleep(_RETRY_SECONDS)
         if result.error is not None:

@@ -9,6 +9,7 @@ import pytest
 
 from dagster_airbyte_proto.errors import StagingError
 from dagster_airbyte_proto.loads.load import StagedFile, StagedRows
+from dagster_airbyte_proto.loads.object_stores import s3
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream
@@ -134,7 +135,10 @@ def test_credentials_that_are_refused_are_an_error_that_does_not_tell_them(
         assert secret not in str(error) + repr(target_in(bucket, Storage(wrong)))
 
 
-def test_a_store_that_does_not_answer_is_an_error_before_long(object_store: ObjectStore, bucket: str) -> None:
+def test_a_store_that_does_not_answer_is_an_error_before_long(
+    object_store: ObjectStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "_ATTEMPTS", 3)  # Six take half a minute.
     with socket.socket() as closed:  # bound, and not listening
         closed.bind(("127.0.0.1", 0))
         nobody = {**object_store.settings, "s3.endpoint": f"http://127.0.0.1:{closed.getsockname()[1]}"}

@@ -16,7 +16,7 @@ from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalError, StateConflict, StateUnavailable
 from dagster_airbyte_proto.launchers.docker.containers import Container
 from dagster_airbyte_proto.sync.cluster import frames, remote_calls
-from dagster_airbyte_proto.sync.cluster.channel import RemoteObject
+from dagster_airbyte_proto.sync.cluster.channel import Channel, RemoteObject
 from dagster_airbyte_proto.sync.cluster.driver_identity import new_identity
 from dagster_airbyte_proto.sync.cluster.executor_sync import SyncStore
 from dagster_airbyte_proto.sync.cluster.frames import MAX_FRAME_BYTES
@@ -154,6 +154,26 @@ def test_a_call_without_an_answer_is_repeated_unless_it_may_have_had_an_effect(
     until(lambda: target.calls == 3, "the third call")
 
 
+@pytest.mark.parametrize("fails_at", [1, 2], ids=["the greeting", "the request"])
+def test_a_call_that_must_not_be_repeated_is_made_again_where_it_was_not_sent(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    sent = 0
+
+    def send(*arguments: Any) -> None:
+        nonlocal sent
+        sent += 1
+        if sent == fails_at:
+            raise ConnectionResetError("cut")
+        frames.send_frame(*arguments)
+
+    monkeypatch.setattr(remote_calls, "_ONCE", frozenset((("it", "doubled"),)))
+    monkeypatch.setattr(remote_calls, "send_frame", send)
+    target = Answering()
+    assert serving.stub(target, Answering).doubled(2) == 4
+    assert target.calls == 1
+
+
 def test_a_call_that_was_cut_after_a_long_time_is_made_again(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = [ConnectionResetError("cut")]
 
@@ -173,6 +193,13 @@ def test_a_commit_without_an_answer_is_unknown(serving: Serving) -> None:
     link = serving.link(serving.access(Answering(), Answering)._replace(port=1))
     with pytest.raises(CommitUnknown):
         link.stub("tables", Answering).doubled(1)
+
+
+def test_syncs_of_one_machine_may_have_the_same_port_in_their_settings() -> None:
+    with Channel("127.0.0.1", "127.0.0.1") as first:
+        port = first.admit(ServedObjects({})).port
+        with Channel("127.0.0.1", "127.0.0.1", port) as second:
+            assert port < second.admit(ServedObjects({})).port <= port + 16
 
 
 def test_a_later_attempt_takes_the_lease_of_an_earlier_one_and_of_no_other_run(tmp_path: Path) -> None:
