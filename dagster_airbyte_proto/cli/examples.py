@@ -24,6 +24,7 @@ EXAMPLES = {
     "record": "record shop.yaml recordings/shop --streams users",
     "recover": "recover shop",
     "spec": "spec shop.yaml",
+    "state copy": "state copy postgresql://dagster@db.internal/dagster",
     "state history": "state history shop --limit 20 --partition 2026-11-01",
     "state list": "state list",
     "state reset": "state reset shop users --partition 2026-11-01",

@@ -1,4 +1,4 @@
-"""`state list|show|set|reset|history|rollback`.
+"""`state list|show|set|reset|history|rollback|copy`.
 
 Slow modules are imported when a command runs; see call.py.
 
@@ -330,3 +330,21 @@ def _roll_back_with_tables(call: Call, target: Target, version: int) -> Answer:
 
 def _nothing_changed(target: Target, version: int, partition: str | None = None) -> str:
     return f"nothing to take back: {part_text(target.name, partition or '')} is as it was at version {version}"
+
+
+@command_in(group, "copy")
+@click.argument("url")
+def copy_to(call: Call, url: str) -> Answer:
+    """Copies the state store into the empty database of URL, as from SQLite to PostgreSQL."""
+    from dagster_airbyte_proto.checkpoints.sql.database import Database
+    from dagster_airbyte_proto.checkpoints.sql.migrations.store_copy import copy_store
+
+    if call.existing_store() is None:
+        raise ConfigError("copying the state store", "there is none here", remedy="Is --home right?")
+    source, target = Database(call.settings().state_url), Database(url)
+    copied = copy_store(source, target)
+    lines = (
+        f"{target} has the states and loads of {len(copied)} connections: {', '.join(copied) or '(none)'}",
+        "Set it as state_url wherever this store is used, and run nothing with the old one any more.",
+    )
+    return Answer({"store": str(target), "connections": copied}, lines)
