@@ -144,6 +144,42 @@ def test_defaults_of_a_definition_are_passed_as_meltano_passes_them() -> None:
     assert made.variables == ()
 
 
+def test_values_have_the_form_that_a_definition_gives_them() -> None:
+    settings = [
+        {"name": "ssl", "kind": "boolean", "value": False, "value_post_processor": "stringify"},
+        {"name": "tables", "kind": "array", "value_post_processor": "stringify"},
+        {"name": "role", "value_processor": "upcase_string"},
+        {"name": "owner", "value_processor": "upcase_string"},
+        {"name": "port", "kind": "integer"},
+        {"name": "verbose", "kind": "boolean"},
+        {"name": "pin", "kind": "integer", "sensitive": True},
+        {"name": "empty", "kind": "array", "value_post_processor": "stringify"},
+    ]
+    config = {
+        "ssl": True,
+        "tables": ["a"],
+        "role": "reader",
+        "owner": "$OWNER",
+        "port": "5432",
+        "verbose": "no",
+        "pin": "1",
+        "empty": None,
+    }
+    document = {"plugins": {"extractors": [{"name": "tap-x", "config": config}]}}
+    project = parsed_project(document, [{"name": "tap-x", "settings": settings}])
+    assert connection_config(project.taps[0], project, {}, {}).values == {
+        "ssl": "true",
+        "tables": '["a"]',
+        "role": "READER",
+        "owner": "${env:OWNER}",
+        "port": 5432,
+        "verbose": False,
+        "pin": "${env:TAP_X_PIN}",
+        "empty": None,
+    }
+    assert connection_config(project.taps[0], project, {}, {"TAP_X_SSL": "false"}).values["ssl"] == "false"
+
+
 def test_secrets_inside_of_lists_are_not_written_either() -> None:
     config = {"accounts": [{"name": "a", "api-key": "s3cret-1"}, {"passphrase": "s3cret-2"}], "tokens_seen": ["x"]}
     lock = {"name": "tap-x", "settings": [{"name": "tokens_seen", "sensitive": False}]}

@@ -31,6 +31,7 @@ class Expected(NamedTuple):
 _MISFIT = Expected(None, NULLED)
 _LONGEST_INTEGER = 4000
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_MIDNIGHT = re.compile(r"([T ]00:00(:00(\.0+)?)?(Z|[+-]00(:?00)?)?)?")
 _CLOCK = r"(\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?"
 _ZONE = r"\s?(Z|UTC|GMT|[+\u2212-]\d\d(?::?\d\d)?)?(?:\[[\w/+-]+\])?"
 _MOMENT = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)[T ]{_CLOCK}{_ZONE}", re.IGNORECASE)
@@ -72,7 +73,8 @@ def _of_text(sent: str, kind: ValueKind) -> Expected:
         case ValueKind.DATE:
             return _date(sent)
         case ValueKind.TIME:
-            return Expected(sent) if _is_time(sent) else _MISFIT
+            padded = f"0{sent}" if sent[1:2] == ":" else sent
+            return Expected(padded) if _is_time(padded) else _MISFIT
         case ValueKind.BINARY:
             return _binary(sent)
     return _moment(sent, is_local=kind is ValueKind.LOCAL_TIMESTAMP)
@@ -116,7 +118,8 @@ def _decimal(sent: Any) -> Expected:
 
 def _date(sent: str) -> Expected:
     try:
-        return Expected(dt.date.fromisoformat(sent)) if _DAY.fullmatch(sent) else _MISFIT
+        is_day = _DAY.fullmatch(sent[:10]) and _MIDNIGHT.fullmatch(sent[10:])
+        return Expected(dt.date.fromisoformat(sent[:10])) if is_day else _MISFIT
     except ValueError:
         return _MISFIT
 

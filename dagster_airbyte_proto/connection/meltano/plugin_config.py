@@ -5,21 +5,29 @@
    that is a variable which nobody sets is none.
 3. The variables of a pipeline (MELTANO_EXTRACTOR_NAMESPACE and the like) are Meltano's own: nobody has them in the
    environment of a sync, so their values are written.
+4. A definition says of what kind a setting is, and how its value is changed: pipelinewise's taps and targets require
+   TLS only for `ssl: "true"`, a text, which `value_post_processor: stringify` makes of `ssl: true`.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.connection.faults import KeyPath
 from dagster_airbyte_proto.connection.meltano.dotted_names import flattened, put_member
 from dagster_airbyte_proto.connection.meltano.project import MeltanoProject, Plugin
-from dagster_airbyte_proto.connection.references import escaped, map_strings
+from dagster_airbyte_proto.connection.references import escaped, has_reference, map_strings
 from dagster_airbyte_proto.connection.secrets.secret_names import sounds_secret
 
 _VARIABLE = re.compile(r"(?P<escape>\\)?\$(?:\{(?P<curly>\w+)\}|(?P<plain>[A-Z][A-Z0-9_]*))")
-_KINDS = {"integer": int, "decimal": float, "array": list, "object": dict}
+_KINDS = frozenset(("integer", "decimal", "array", "object"))
+_PROCESSORS: Mapping[str, Callable[[Any], Any]] = {
+    "stringify": lambda value: value if value is None or isinstance(value, str) else json.dumps(value),
+    # A reference stays as it is.
+    "upcase_string": lambda value: value.upper() if isinstance(value, str) and not has_reference(value) else value,
+}
 _MAX_DEPTH = 10
 
 
@@ -104,7 +112,10 @@ def connection_config(
             references[value.name] = None
             value = f"${{env:{value.name}}}"
         else:
-            value = map_strings(value, (name,), without_secrets)
+            setting = plugin.settings.get(name, {})
+            if isinstance(value, str) and not (has_variable(value) or _is_secret((name,), plugin)):
+                value = _of_kind(value, setting)
+            value = _processed(map_strings(value, (name,), without_secrets), setting)
         put_member(values, name.split("."), value)
     return PluginConfig(values, tuple(references), written)
 
@@ -148,15 +159,26 @@ def _dotenv_settings(plugin: Plugin, dotenv: Mapping[str, str]) -> dict[str, Any
 
 
 def _dotenv_value(text: str, setting: Mapping[str, Any], variable: str) -> Any:
-    kind = str(setting.get("kind", "string"))
+    value = _of_kind(text, setting)
+    return _Reference(variable) if isinstance(value, str) else value
+
+
+def _of_kind(text: str, setting: Mapping[str, Any]) -> Any:
+    """Returns what Meltano makes of a text for a setting of this kind."""
+    kind = str(setting.get("kind"))
     if kind == "boolean":
         return text.strip().lower() in ("true", "1", "yes", "on", "t", "y")
     if kind in _KINDS:
-        try:
+        with suppress(ValueError):
             return json.loads(text)
-        except ValueError:
-            return _Reference(variable)
-    return _Reference(variable)
+    return text
+
+
+def _processed(value: Any, setting: Mapping[str, Any]) -> Any:
+    for word in ("value_processor", "value_post_processor"):
+        process = _PROCESSORS.get(str(setting.get(word)))
+        value = value if process is None else process(value)
+    return value
 
 
 def _is_secret(path: KeyPath, plugin: Plugin) -> bool:

@@ -265,9 +265,11 @@ def _sample_lines(segment: bytes) -> list[bytes]:
 
 
 def _windows(segment: bytes) -> Iterator[bytes]:
-    """Yields whole lines from places spread over the segment."""
-    step = len(segment) // _SAMPLES
+    """Yields whole lines from places spread over the segment, each line once: one may be longer than a step."""
+    step, end = len(segment) // _SAMPLES, 0
     for at in range(0, len(segment), step):
+        if at < end:
+            continue
         start = segment.rfind(b"\n", 0, at) + 1
         end = segment.find(b"\n", min(start + _SAMPLE_BYTES, len(segment) - 1)) + 1
         yield segment[start:end]

@@ -34,6 +34,7 @@ _DATE = (
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?"
 _OFFSET = r"[+-]([01]\d|2[0-3])(:?[0-5]\d)?"
 _PLAIN_DATE: Final = rf"^{_DATE}$"
+_MIDNIGHT: Final = r"[T ]00:00(:00(\.0+)?)?(Z|[+-]00(:?00)?)?$"
 _PLAIN_LOCAL: Final = rf"^{_DATE}[T ]{_CLOCK}$"
 _PLAIN_ZULU: Final = rf"^{_DATE}[T ]{_CLOCK}Z$"
 _PLAIN_ZONED: Final = rf"^{_DATE}[T ]{_CLOCK}(Z|{_OFFSET})$"
@@ -42,6 +43,7 @@ _ZONE: Final = r"(Z|[+-]\d{2}(:?\d{2})?)$"
 _ZERO_ZONE: Final = r"(Z|[+-]00(:?00)?)$"
 _DIGITS_BEYOND: Final = r":\d{2}[.,]\d{6}\d*[1-9]"
 _TIME: Final = r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?\s?([Zz]|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)?$"
+_SHORT_HOUR: Final = r"^(\d:)"
 _MONTH_DAY = r"-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 _OTHER_YEAR = rf"(\+\d{{5,}}|-\d{{4,}}|\d{{5,}}|0000){_MONTH_DAY}"
 _BEFORE_CHRIST = rf"\d{{4,}}{_MONTH_DAY}"
@@ -69,17 +71,25 @@ class Coerced(NamedTuple):
 
 
 def dates(text: pa.Array) -> Coerced:
-    """Parses dates of the years 1 to 9999."""
+    """Parses dates of the years 1 to 9999, also with midnight behind them.
+
+    Taps on Meltano's SDK before 0.39.1 send each DATE of a database as `2024-01-31T00:00:00+00:00`.
+    """
     try:
         days = text.cast(pa.date32())
     except pa.ArrowInvalid:
-        plain = _null_unless(pc.match_substring_regex(text, _PLAIN_DATE), text)
+        plain = pc.replace_substring_regex(text, _MIDNIGHT, "")
+        plain = _null_unless(pc.match_substring_regex(plain, _PLAIN_DATE), plain)
         days = _cast_each(plain, pa.date32())
     return Coerced(_null_outside(days, pa.int32(), _FIRST_DAY))
 
 
 def times(text: pa.Array) -> Coerced:
-    """Checks times of day, which stay text."""
+    """Checks times of day, which stay text. Those before ten get two digits for the hour.
+
+    pipelinewise's tap for MySQL sends `8:30:00`, which is no RFC 3339.
+    """
+    text = pc.replace_substring_regex(text, _SHORT_HOUR, r"0\1")
     return Coerced(_null_unless(pc.match_substring_regex(text, _TIME), text))
 
 

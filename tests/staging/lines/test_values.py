@@ -234,6 +234,12 @@ def test_a_stream_without_namespace_takes_no_rows_that_have_one(schema: Mapping[
     assert parsed.foreign == {StreamId("b", "users"): 1}
 
 
+def test_fields_of_long_lines_are_counted_once() -> None:
+    text = "x" * 100_000
+    lines = [record(f'{{"id":{number},"v":{{"t":"{text}"}},"new":1}}') for number in range(3)]
+    assert parse(_planned(OBJECT), *lines).ignored == {"new": 3}
+
+
 def test_a_field_nested_ten_thousand_deep_that_the_schema_lacks_is_counted_too() -> None:
     parsed = parse(_planned(INTEGER), record('{"id":1}'), record(f'{{"id":2,"deep":{DEEP}}}'))
     assert (parsed.ignored, parsed.batch.column("id").to_pylist()) == ({"deep": 1}, [1, 2])

@@ -79,6 +79,9 @@ def test_an_instant_lands_exactly_however_it_is_spelled(text: str, moment: dt.da
     (ValueKind.DATE, "2020-01-01 ", _TYPECAST),
     (ValueKind.DATE, "01/02/2020", _TYPECAST),
     (ValueKind.DATE, "", _TYPECAST),
+    (ValueKind.DATE, "2020-01-01T00:00:01Z", _TYPECAST),
+    (ValueKind.DATE, "2020-01-01T00:00:00+02:00", _TYPECAST),
+    (ValueKind.DATE, "2023-02-29T00:00:00", _TYPECAST),
     (ValueKind.TIMESTAMP, "0000-12-31T23:59:59Z", _SIZE),
     (ValueKind.TIMESTAMP, "0001-01-01T00:00:00+00:01", _SIZE),
     (ValueKind.TIMESTAMP, "9999-12-31T23:59:59-00:01", _SIZE),
@@ -102,11 +105,27 @@ def test_an_instant_lands_exactly_however_it_is_spelled(text: str, moment: dt.da
     (ValueKind.TIME, "23:59:60", _TYPECAST),
     (ValueKind.TIME, "12:00:00+25:00", _TYPECAST),
     (ValueKind.TIME, "noon", _TYPECAST),
+    (ValueKind.TIME, "1 day, 8:30:00", _TYPECAST),
 ])  # fmt: skip
 def test_what_a_table_has_no_room_for_is_null_with_its_reason(kind: ValueKind, text: str, reason: str) -> None:
     fitting = {ValueKind.DATE: "2020-01-01", ValueKind.TIME: "12:00"}.get(kind, "2020-01-01T00:00:00")
     for others in ([], [fitting], [None, f"{fitting}Z"]):
         assert _landed(kind, [text, *others])[0] == (None, [reason]), others
+
+
+@pytest.mark.parametrize(
+    "clock", ["T00:00:00+00:00", "T00:00:00Z", " 00:00:00", "T00:00", "T00:00:00.000000", "T00:00:00-0000"]
+)
+def test_a_date_may_have_midnight_behind_it(clock: str) -> None:
+    day = (dt.date(2024, 2, 29) - dt.date(1970, 1, 1)).days
+    for others in ([], ["2020-01-01"], [None, "x"]):
+        assert _landed(ValueKind.DATE, [f"2024-02-29{clock}", *others])[0] == (day, []), others
+
+
+def test_an_hour_of_one_digit_gets_a_zero() -> None:
+    found = _landed(ValueKind.TIME, ["8:30:00", "18:30", None, "0:00:00.5", "7:00Z", "7:60"])
+    assert [text for text, _ in found] == ["08:30:00", "18:30", None, "00:00:00.5", "07:00Z", None]
+    assert [noted for _, noted in found] == [[], [], [], [], [], [_TYPECAST]]
 
 
 @pytest.mark.parametrize(
