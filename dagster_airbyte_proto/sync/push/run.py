@@ -143,10 +143,12 @@ def _tables_due(engine: Engine, report: PushReport) -> Collection[DueTable]:
     # A stream rarely has more loads: one of what an earlier run had acknowledged, and one of its own.
     for each in engine.store.loads(report.connection, limit=2 * len(report.streams)):
         if each.load.run_id == report.run_id:
-            for part, done in zip(each.load.parts, each.committed, strict=False):
-                due = None if done.totals is None else due_table(part.table, done.totals, after, has_slices=False)
+            tables = {part.stream: part.table for part in each.load.parts}
+            for done in each.committed:
+                name = tables[done.stream]
+                due = None if done.totals is None else due_table(name, done.totals, after, has_slices=False)
                 if due is not None:
-                    found.setdefault(part.table, due)  # The newest load comes first.
+                    found.setdefault(name, due)  # The newest load comes first.
     return found.values()
 
 
