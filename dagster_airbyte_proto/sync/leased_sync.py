@@ -30,10 +30,10 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.connection import PARTITIONS_AT_ONCE
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.loads.push import PushPosition
-from dagster_airbyte_proto.model import StreamId, TableName
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
-from dagster_airbyte_proto.sync.commit.auto_compact import auto_compact, tables_due
+from dagster_airbyte_proto.sync.commit.auto_compact import DueTable, auto_compact, tables_due
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.commit.mounted_warehouse import check_is_mounted
 from dagster_airbyte_proto.sync.connector.source import Source
@@ -73,7 +73,7 @@ class FinishedSync(NamedTuple):
     """A finished sync, whose lease is released, and the tables that it has left due to be compacted."""
 
     report: SyncReport
-    due: tuple[TableName, ...] = ()
+    due: tuple[DueTable, ...] = ()
 
 
 class SyncOptions(NamedTuple):

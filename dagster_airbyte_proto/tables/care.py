@@ -133,8 +133,11 @@ class TableCare(Protocol):
 
     def history(self, name: TableName) -> TableHistory: ...
 
-    def compact(self, name: TableName) -> CompactionResult:
-        """Merges small files and applies all delete files. Syncs may commit at the same time."""
+    def compact(self, name: TableName, *, keeps_deletes: bool = False) -> CompactionResult:
+        """Merges small files and applies all delete files. Syncs may commit at the same time.
+
+        If it `keeps_deletes`, no file is written again because few of its rows are deleted.
+        """
         ...
 
     def expire(self, name: TableName, snapshot_ids: Collection[str]) -> int:

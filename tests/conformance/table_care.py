@@ -11,7 +11,7 @@ import pytest
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import WriteMode
-from dagster_airbyte_proto.tables.care import ProtectedFiles, TableCare
+from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles, TableCare
 from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
 from tests.conformance.table_rows import Bench, NewTable, before_commit, names, part, part_of, position_deletes, staged
 
@@ -82,6 +82,22 @@ class CaredForTableConformance(NewTable):
         bench.writer.commit("l9", part(target, WriteMode.APPEND_DEDUP, [{"id": 0, "name": "last"}]))
         assert names(bench.read(target))[0] == (0, "last")
         assert len(bench.read(target)) == 8
+
+    def test_a_compaction_that_keeps_deletes_writes_no_file_again_for_a_few_deleted_rows(
+        self, bench: Bench, care: TableCare, target: TableTarget
+    ) -> None:
+        first = [{"id": number, "name": "first"} for number in range(10)]
+        bench.writer.commit("l0", part(target, WriteMode.APPEND, first))
+        bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "newer"}]))
+        facts = care.facts(target.name)
+        assert facts.delete_files == 1
+        assert care.compact(target.name, keeps_deletes=True) == CompactionResult()
+        assert care.facts(target.name) == facts
+        for number in range(3):
+            bench.writer.commit(f"p{number}", part(target, WriteMode.APPEND, [{"id": 100 + number, "name": "plain"}]))
+        before, files = names(bench.read(target)), care.facts(target.name).files
+        assert care.compact(target.name, keeps_deletes=True).rewritten_files == files
+        assert (names(bench.read(target)), care.facts(target.name).files) == (before, 1)
 
     @pytest.mark.parametrize("write", [WriteMode.APPEND, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE])
     def test_a_load_that_comes_while_its_table_is_compacted_is_neither_lost_nor_doubled(

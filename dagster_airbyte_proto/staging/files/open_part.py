@@ -30,8 +30,10 @@ from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
 from dagster_airbyte_proto.staging.values.changes import field_text
 
 _MAX_REJECTED_BYTES = 64 << 20
-# Open files cost memory: their rows wait for a row group.
+# Files that are written have descriptors, and buffers in an object store. The rows of other partitions wait in memory.
 _MAX_OPEN_FILES = 100
+# With so many partitions a batch has few rows, and takes some hundred bytes a column even so.
+_MAX_WAITING_BATCHES = 2000
 REJECTED_BY_CONNECTOR = "rejected by the connector"
 _Partition = tuple[PartitionValue, ...] | None
 
@@ -48,8 +50,8 @@ class SourceRejection(NamedTuple):
 class OpenPart:
     """A part that is being written: rows that are committed together or not at all.
 
-    At most one of its files is open, or one for each partition; with very many partitions, for those that had rows
-    most recently. `transform_states` are those of the stream's transforms after its last rows.
+    At most one of its files is written at a time, or one for each partition; with very many partitions, for those that
+    had rows most recently. `transform_states` are those of the stream's transforms after its last rows.
     """
 
     def __init__(self, stream_files: StreamFiles, max_file_bytes: int) -> None:
@@ -58,6 +60,7 @@ class OpenPart:
         self._files: list[StagedFile] = []
         self._open: dict[_Partition, OpenFile] = {}
         self._open_record_bytes = self._open_key_bytes = self._closed_bytes = 0
+        self._waiting_batches = 0
         self._rankings: list[Ranking] = []
         self._keys: StagedKeys | None = None
         self._partitions: dict[str, _Partition] = {}
@@ -110,13 +113,12 @@ class OpenPart:
 
     def write_waiting(self) -> None:
         """Writes the rows that wait for a row group, and frees their memory."""
-        for file in self._open.values():
-            file.write_waiting()
+        self._write_all_waiting()
         self._measure_written_ratio()
 
     @property
     def open_files(self) -> int:
-        return len(self._open)
+        return sum(file.size_bytes > 0 for file in self._open.values())
 
     @property
     def has_old_files(self) -> bool:
@@ -136,6 +138,7 @@ class OpenPart:
         """Takes over the part with the next rows. Its open files stay open; the own files must be closed."""
         self._files += later._files
         self._open, self._closed_bytes = later._open, later._closed_bytes
+        self._waiting_batches = later._waiting_batches
         self._open_record_bytes, self._open_key_bytes = later._open_record_bytes, later._open_key_bytes
         self._rankings += later._rankings
         self._keys = None
@@ -222,17 +225,26 @@ class OpenPart:
     def _write_partition(self, partition: _Partition, rows: pa.RecordBatch) -> RowsInOneFile:
         if partition in self._open and self._open[partition].is_full:
             self._close_file(partition)
-        file = self._open.pop(partition, None)
-        if file is None:
-            if len(self._open) >= _MAX_OPEN_FILES:
-                self._close_file(next(iter(self._open)))
-            file = self._stream_files.new_file()
-        self._open[partition] = file  # Moved to the end: the first one is closed when too many are open.
+        file = self._open.pop(partition, None) or self._stream_files.new_file()
+        self._open[partition] = file  # Moved to the end: the first ones are closed when too many are open.
         place = RowsInOneFile(file.uri, file.rows)
         if partition is not None:
             self._partitions[file.uri] = partition
         file.write(rows)
+        self._waiting_batches += 1
+        if self._waiting_batches > _MAX_WAITING_BATCHES and len(self._open) > _MAX_OPEN_FILES:
+            self._write_all_waiting()
         return place
+
+    def _write_all_waiting(self) -> None:
+        """Of more files than may be open it closes those that had rows least recently."""
+        surplus = len(self._open) - _MAX_OPEN_FILES
+        for number, partition in enumerate([*self._open]):
+            if number < surplus:
+                self._close_file(partition)
+            else:
+                self._open[partition].write_waiting()
+        self._waiting_batches = 0
 
     def _close_full_files(self) -> None:
         if (
@@ -242,6 +254,9 @@ class OpenPart:
         if not self.waiting_bytes:
             self._measure_written_ratio()
         for partition in [at for at, file in self._open.items() if self._is_full(file)]:
+            self._close_file(partition)
+        written = [at for at, file in self._open.items() if file.size_bytes]
+        for partition in written[:-_MAX_OPEN_FILES]:
             self._close_file(partition)
 
     def _is_full(self, file: OpenFile) -> bool:

@@ -6,11 +6,12 @@ from typing import NamedTuple, Protocol
 
 from dagster_airbyte_proto.connection.connection import PortableConnection
 from dagster_airbyte_proto.loads.storage import Storage
-from dagster_airbyte_proto.model import PlannedStream, StreamId, TableName
+from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.events import StreamStatus
 from dagster_airbyte_proto.settings import CatalogSettings, CompactAfter, Settings
 from dagster_airbyte_proto.sync.cluster.connector_files import SentFile
 from dagster_airbyte_proto.sync.cluster.values import RemoteError
+from dagster_airbyte_proto.sync.commit.auto_compact import DueTable
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport
@@ -102,7 +103,7 @@ class SyncOutcome(NamedTuple):
     """The end of a sync: its report and the tables that are due to be compacted, or the error before it began."""
 
     report: SyncReport | None = None
-    due: tuple[TableName, ...] = ()
+    due: tuple[DueTable, ...] = ()
     error: RemoteError | None = None
 
 

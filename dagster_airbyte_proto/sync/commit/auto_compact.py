@@ -26,6 +26,17 @@ _FULL_FILE_BYTES = 128 << 20
 _POLL_SECONDS = 0.2
 
 
+class DueTable(NamedTuple):
+    """A table to compact. It `keeps_deletes` if it is due for its small files alone.
+
+    A table of more than a hundred small partitions is due after each load. If the deletes were applied each time, every
+    file from which an upsert took a row would be written again after each load.
+    """
+
+    name: TableName
+    keeps_deletes: bool
+
+
 class AutoCompactResult(NamedTuple):
     """The tables that were compacted, and warnings about those that could not be."""
 
@@ -33,7 +44,7 @@ class AutoCompactResult(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def auto_compact(engine: Engine, due: Iterable[TableName], log: RunLog, cancel: threading.Event) -> AutoCompactResult:
+def auto_compact(engine: Engine, due: Iterable[DueTable], log: RunLog, cancel: threading.Event) -> AutoCompactResult:
     """Compacts these tables, one after the other.
 
     Once `cancel` is set, no compaction starts and a running one is not waited for. If the process ends before it
@@ -41,9 +52,10 @@ def auto_compact(engine: Engine, due: Iterable[TableName], log: RunLog, cancel: 
     """
     compacted: list[str] = []
     warnings: list[str] = []
-    for name in due:
+    for table in due:
+        name = table.name
         try:
-            done = None if cancel.is_set() else _wait_for(_start(engine, name), cancel)
+            done = None if cancel.is_set() else _wait_for(_start(engine, table), cancel)
         except ProtoError as error:
             is_unknown = isinstance(error, CommitUnknown)
             what = "may have been compacted or not" if is_unknown else "could not be compacted"
@@ -57,36 +69,36 @@ def auto_compact(engine: Engine, due: Iterable[TableName], log: RunLog, cancel: 
     return AutoCompactResult(tuple(compacted), tuple(warnings))
 
 
-def is_due(totals: TableTotals, after: CompactAfter, *, has_slices: bool) -> bool:
-    """True when a reader of the table has to open too many files, or to read too many rows that are deleted.
+def due_table(name: TableName, totals: TableTotals, after: CompactAfter, *, has_slices: bool) -> DueTable | None:
+    """Returns the table if a reader of it has to open too many files, or to read too many rows that are deleted.
 
     Small files of slices do not count: each slice is replaced whole, so they do not pile up.
     """
     has_deletes = totals.delete_files >= after.delete_files or totals.deleted_share >= _DELETED_SHARE
-    if after.delete_files and has_deletes:
-        return True
     small_files = totals.data_files - totals.size_bytes // _FULL_FILE_BYTES
-    return bool(after.small_files) and not has_slices and small_files >= after.small_files
+    has_small_files = bool(after.small_files) and not has_slices and small_files >= after.small_files
+    if has_small_files or (after.delete_files and has_deletes):
+        return DueTable(name, keeps_deletes=not has_deletes)
+    return None
 
 
-def tables_due(runs: Iterable[StreamRun], after: CompactAfter) -> Sequence[TableName]:
+def tables_due(runs: Iterable[StreamRun], after: CompactAfter) -> Sequence[DueTable]:
     """Returns the tables that a sync has written to, and that are due."""
-    return [
-        run.planned.table
+    found = (
+        due_table(run.planned.table, last.totals, after, has_slices=run.planned.slice is not None)
         for run in runs
-        if run.outcome.last_commit is not None
-        and run.outcome.last_commit.totals is not None
-        and is_due(run.outcome.last_commit.totals, after, has_slices=run.planned.slice is not None)
-    ]
+        if (last := run.outcome.last_commit) is not None and last.totals is not None
+    )
+    return [each for each in found if each is not None]
 
 
-def _start(engine: Engine, name: TableName) -> "Future[CompactionResult]":
+def _start(engine: Engine, table: DueTable) -> "Future[CompactionResult]":
     """Starts the compaction in a daemon thread, so that the process can end before it does."""
     future: Future[CompactionResult] = Future()
 
     def compact() -> None:
         try:
-            future.set_result(care_of(engine.tables).compact(name))
+            future.set_result(care_of(engine.tables).compact(table.name, keeps_deletes=table.keeps_deletes))
         except BaseException as error:  # noqa: BLE001 - the edge of a thread: raised again where it is waited for
             future.set_exception(error)
 

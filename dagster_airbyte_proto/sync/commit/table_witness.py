@@ -171,8 +171,8 @@ def _missed_by_rollback(store: LoadsReadOnce, lease: Lease, stream: StreamId, la
     if not (was_recorded and is_later and any(shown)):
         return ""
     return (
-        f"the states were rolled back to before its load {in_table.load.load_id}, and the table was not: the rows of the"
-        " load would be there twice. If the rollback died or failed, run it again, to the same version and with"
+        f"the states were rolled back to before its load {in_table.load.load_id}, and the table was not: the rows of"
+        " the load would be there twice. If the rollback died or failed, run it again, to the same version and with"
         " `--tables`"
     )
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
-from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, StateStore
+from dagster_airbyte_proto.checkpoints.store import LoadStatus, StateStore
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.staging.files.staging_folder import staging_id
@@ -190,9 +190,3 @@ def _protected_files(store: DeliveryStore, name: TableName) -> ProtectedFiles:
         for delivery in store.deliveries(connection).values():
             paths.update(file.path for file in (*delivery.plan.files, *delivery.plan.removal_files))
     return ProtectedFiles(frozenset(paths), frozenset(run_ids))
-
-
-def known_loads(store: StateStore, history: TableHistory) -> dict[str, LoggedLoad]:
-    """The loads that the table's log names and the store knows. Others come from other stores."""
-    named = {change.load_id for change in history.changes if change.load_id is not None}
-    return {load_id: entry for load_id in named if (entry := store.load(load_id)) is not None}

@@ -11,6 +11,7 @@ from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding
 from dagster_airbyte_proto.checkpoints.logs import loads_newest_first
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.model import REPLACING, StreamId, TableName
+from dagster_airbyte_proto.tables.care import TableHistory
 
 _BY_HAND = frozenset(("set", "reset"))
 
@@ -105,6 +106,13 @@ def _newest_first(store: StateStore, connection: str, versions: VersionTimes) ->
                 memory = LandedTable(part.table_id, entry.load.load_id, part.write, is_covered)
                 landed = PastLoad(version, snapshots[part.stream], without_rows, part.stream, changes_table, memory)
                 yield part.table, landed
+
+
+def known_loads(store: StateStore, history: TableHistory) -> dict[str, LoggedLoad]:
+    """The loads that the table's log names and the store knows, without their parts and states. Others come from other
+    stores."""
+    named = {change.load_id for change in history.changes if change.load_id is not None}
+    return {load_id: _without_rows(entry) for load_id in named if (entry := store.load(load_id)) is not None}
 
 
 def _without_rows(entry: LoggedLoad) -> LoggedLoad:

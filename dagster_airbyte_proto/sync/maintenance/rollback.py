@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.tables.care import TableRewinder
 
-REPEAT = "Run the rollback again: until then the next sync refuses each table that still has rows from after the states."
+REPEAT = "Run the rollback again: until then syncs refuse each table that still has rows from after the states."
 """The remedy where the states have moved, and not all tables."""
 
 _NO_LOAD = LandedTable("", "", WriteMode.APPEND, is_covered=False)

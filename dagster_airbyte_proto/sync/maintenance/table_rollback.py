@@ -17,8 +17,7 @@ from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.protocols.lookup import PUSH
 from dagster_airbyte_proto.sync.lease import NO_WAIT, LeaseWait, acquire_lease
-from dagster_airbyte_proto.sync.maintenance.care import known_loads
-from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes
+from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes, known_loads
 from dagster_airbyte_proto.sync.maintenance.past_profiles import PastProfiles
 from dagster_airbyte_proto.tables.care import SnapshotChange, TableCare, TableHistory, TablePast
 from dagster_airbyte_proto.tables.formats import rewinder_of

@@ -27,7 +27,7 @@ from dagster_airbyte_proto.protocols.destination import DestinationProtocol, Pus
 from dagster_airbyte_proto.protocols.events import SpecEvent
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.staging.faults import stream_fault
-from dagster_airbyte_proto.sync.commit.auto_compact import auto_compact, is_due
+from dagster_airbyte_proto.sync.commit.auto_compact import DueTable, auto_compact, due_table
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.commit.mounted_warehouse import check_is_mounted
 from dagster_airbyte_proto.sync.connector.destination import Destination
@@ -136,18 +136,20 @@ def _compacted(engine: Engine, report: PushReport, log: RunLog, cancel: threadin
     return msgspec.structs.replace(report, warnings=(*report.warnings, *result.warnings))
 
 
-def _tables_due(engine: Engine, report: PushReport) -> Collection[TableName]:
+def _tables_due(engine: Engine, report: PushReport) -> Collection[DueTable]:
     """Returns the tables that a push has written to, and that are due."""
     after = engine.settings.compact_after
-    found: dict[TableName, None] = {}
+    found: dict[TableName, DueTable] = {}
     # A stream rarely has more loads: one of what an earlier run had acknowledged, and one of its own.
     for each in engine.store.loads(report.connection, limit=2 * len(report.streams)):
         if each.load.run_id == report.run_id:
             tables = {part.stream: part.table for part in each.load.parts}
             for done in each.committed:
-                if done.totals is not None and is_due(done.totals, after, has_slices=False):
-                    found[tables[done.stream]] = None
-    return found
+                name = tables[done.stream]
+                due = None if done.totals is None else due_table(name, done.totals, after, has_slices=False)
+                if due is not None:
+                    found.setdefault(name, due)  # The newest load comes first.
+    return found.values()
 
 
 def _noting_failure(

@@ -9,6 +9,7 @@
   Files that an expiry leaves behind when it dies are removed as orphans.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -58,6 +59,10 @@ _ATTEMPTS = 8
 _TARGET_BYTES = 512 << 20
 _SMALL_BYTES = int(SMALL_SHARE * _TARGET_BYTES)
 _OPTIMIZE = "spark.databricks.delta.optimize"
+# As in Iceberg's own compaction: so many small files of a partition are merged, and files with such a share of deleted
+# rows are written again.
+_MERGED_FILES = 5
+_DELETED_SHARE = 0.3
 
 
 class DeltaCare:
@@ -100,12 +105,13 @@ class DeltaCare:
         shown = tuple((commit.committed_at, str(commit.version)) for commit in found)
         return TableHistory(changes, shown, changes[-1].snapshot_id)
 
-    def compact(self, name: TableName) -> CompactionResult:
+    def compact(self, name: TableName, *, keeps_deletes: bool = False) -> CompactionResult:
         doing, session = f"compacting table {name}", self._tables.open_session()
         with self._tables.translated_errors(doing, commits=True):
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
-                    done = self._optimize(session_with_user_metadata(session, {COMPACTION: "true"}), name)
+                    own = session_with_user_metadata(session, {COMPACTION: "true"})
+                    done = self._optimize(own, name, keeps_deletes=keeps_deletes)
                 except CALL_ERRORS as error:
                     if failure_of(error) is not Failure.CONFLICT:
                         raise
@@ -176,23 +182,25 @@ class DeltaCare:
         set_user_metadata(session, {OLDEST_KEPT: str(first)} | ({TABLE_ROWS: rows} if rows else {}))
         java.commit_marker(snapshot, txn_action(OLDEST_KEPT, first))
 
-    def _optimize(self, session: SparkSession, name: TableName) -> CompactionResult:
+    def _optimize(self, session: SparkSession, name: TableName, *, keeps_deletes: bool) -> CompactionResult:
         """Runs Delta's OPTIMIZE, then REORG: OPTIMIZE leaves a file with deletes alone in its partition as it is."""
         table = f"delta.{quoted(self._tables.location(name))}"
+        few, share = (_MERGED_FILES, _DELETED_SHARE) if keeps_deletes else (2, 0.0)
         session.conf.set(f"{_OPTIMIZE}.minFileSize", str(_SMALL_BYTES))
         session.conf.set(f"{_OPTIMIZE}.maxFileSize", str(_TARGET_BYTES))
-        session.conf.set(f"{_OPTIMIZE}.maxDeletedRowsRatio", "0.0")
+        session.conf.set(f"{_OPTIMIZE}.maxDeletedRowsRatio", str(share))
         before = self._files(self._snapshot(name))
         removed = written = 0
         for statement in (f"optimize {table}", f"reorg table {table} apply (purge)"):
             files = self._files(self._snapshot(name)) if removed else before
-            has_deletes = any(file.deletion_vector for file in files)
-            if not has_deletes and (statement.startswith("reorg") or not _are_small(files)):
+            has_deletes = _deleted_share(files) > share
+            if not has_deletes and (statement.startswith("reorg") or not _are_small(files, few)):
                 continue
             [row] = session.sql(statement).collect()
             removed += int(row["metrics"]["numFilesRemoved"])
             written += int(row["metrics"]["numFilesAdded"])
-        return CompactionResult(removed, written, sum(file.deletion_vector is not None for file in before))
+        vectors = 0 if keeps_deletes else sum(file.deletion_vector is not None for file in before)
+        return CompactionResult(removed, written, vectors)
 
     def _snapshot(self, name: TableName) -> DeltaSnapshot:
         snapshot = self._tables.java().snapshot(self._tables.location(name))
@@ -232,10 +240,18 @@ def _columns(snapshot: DeltaSnapshot) -> tuple[tuple[str, str], ...]:
     return tuple((field.name, field.dataType.simpleString()) for field in fields)
 
 
-def _are_small(files: Sequence[LoggedFile]) -> bool:
-    """Returns whether any partition has two files that could become one."""
-    small = [str(file.partition_values) for file in files if (file.size or 0) < _SMALL_BYTES]
-    return len(set(small)) < len(small)
+def _are_small(files: Sequence[LoggedFile], few: int) -> bool:
+    """Returns whether any partition has so many files that could become one."""
+    small = Counter(str(file.partition_values) for file in files if (file.size or 0) < _SMALL_BYTES)
+    return max(small.values(), default=0) >= few
+
+
+def _deleted_share(files: Sequence[LoggedFile]) -> float:
+    """Returns the share of the stored rows that vectors delete."""
+    if not (deleted := sum(file.deleted_rows for file in files)):
+        return 0.0
+    # A file without statistics counts as one whose rows are all deleted.
+    return deleted / max(deleted, sum(file.stored_rows or 0 for file in files))
 
 
 def _paths(files: Iterable[LoggedFile]) -> set[str]:

@@ -58,7 +58,7 @@ class ParquetCare:
         )
         return TableHistory(changes, (), changes[-1].snapshot_id if changes else None)
 
-    def compact(self, name: TableName) -> CompactionResult:
+    def compact(self, name: TableName, *, keeps_deletes: bool = False) -> CompactionResult:  # noqa: ARG002 - as TableCare has it
         raise self._unsupported(f"compacting table {name}")
 
     def expire(self, name: TableName, snapshot_ids: Collection[str]) -> int:

@@ -20,10 +20,12 @@ _PROPERTIES = {"id": {"type": "integer"}, "at": {"type": "integer"}, "part": {"t
 _SMALL = StageLimits(segment_bytes=300, held_bytes=4000, file_bytes=1 << 20)
 
 
-def _cut(inputs: Inputs, rows: Sequence[dict[str, Any]], write: WriteMode, **shaping: Any) -> StagedRows:
+def _cut(
+    inputs: Inputs, rows: Sequence[dict[str, Any]], write: WriteMode, *, limits: StageLimits = _SMALL, **shaping: Any
+) -> StagedRows:
     planned = plan(_PROPERTIES, write=write, key=[("id",)], cursor=("at",))
     planned = msgspec.structs.replace(planned, shaping=Shaping(partition_by=("part", "truncate(10, at)"), **shaping))
-    stage = Stage([inputs(planned)], RunInput(SHAPE, "r1", sync_id=1), limits=_SMALL)
+    stage = Stage([inputs(planned)], RunInput(SHAPE, "r1", sync_id=1), limits=limits)
     for line in records(rows).splitlines():
         stage.add_line(planned.id, line)
     stage.mark(planned.id)
@@ -55,6 +57,21 @@ def test_of_more_partitions_than_there_may_be_open_files_no_row_is_lost_and_no_f
     assert all({file.partition} == _partitions_in(file) for file in part.files)
     assert {file.partition for file in part.files} == {(str(number), None) for number in range(150)}
     assert part.rows == sum(file.rows for file in part.files) == 450
+
+
+def test_partitions_beyond_the_files_that_may_be_open_have_no_file_for_each_segment(stream_input: Inputs) -> None:
+    rows = [{"id": number, "part": str(number % 150), "at": None} for number in range(600)]
+    part = _cut(stream_input, rows, WriteMode.APPEND, limits=StageLimits(segment_bytes=300))
+    assert sorted(row["id"] for row in rows_of(part)) == list(range(600))
+    assert len(part.files) == len({file.partition for file in part.files}) == 150
+
+
+def test_no_more_than_some_thousand_batches_wait_for_their_row_groups(stream_input: Inputs) -> None:
+    rows = [{"id": number, "part": str(number % 300), "at": None} for number in range(3000)]
+    part = _cut(stream_input, rows, WriteMode.APPEND, limits=StageLimits(segment_bytes=300))
+    assert sorted(row["id"] for row in rows_of(part)) == list(range(3000))
+    # Once all were written, and those of a hundred partitions stayed open.
+    assert len(part.files) == 300 + 200
 
 
 _ROWS = st.lists(

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import CompactAfter
-from dagster_airbyte_proto.sync.commit.auto_compact import is_due
+from dagster_airbyte_proto.sync.commit.auto_compact import DueTable, due_table
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.tables.care import TableFacts
 from dagster_airbyte_proto.tables.formats import care_of
@@ -19,6 +19,7 @@ from tests.sync.maintenance.test_rollback import Lake
 MIB = 1 << 20
 AFTER = CompactAfter(delete_files=6, small_files=100)
 NEVER = CompactAfter(delete_files=0, small_files=0)
+USERS = TableName("shop", "users")
 
 
 @pytest.mark.parametrize(
@@ -35,13 +36,25 @@ NEVER = CompactAfter(delete_files=0, small_files=0)
     ],
 )
 def test_the_files_of_a_table_decide_whether_it_is_due(totals: TableTotals, is_due_at_all: bool) -> None:
-    assert is_due(totals, AFTER, has_slices=False) is is_due_at_all
-    assert not is_due(totals, NEVER, has_slices=False)
+    assert (due_table(USERS, totals, AFTER, has_slices=False) is not None) is is_due_at_all
+    assert due_table(USERS, totals, NEVER, has_slices=False) is None
 
 
 def test_the_files_of_slices_do_not_pile_up() -> None:
-    assert not is_due(TableTotals(400, 0, MIB), AFTER, has_slices=True)
-    assert is_due(TableTotals(400, 6, MIB), AFTER, has_slices=True)
+    assert due_table(USERS, TableTotals(400, 0, MIB), AFTER, has_slices=True) is None
+    assert due_table(USERS, TableTotals(400, 6, MIB), AFTER, has_slices=True) == DueTable(USERS, keeps_deletes=False)
+
+
+def test_a_table_that_is_due_for_its_small_files_alone_keeps_its_deletes() -> None:
+    for_small_files = [TableTotals(400, 5, MIB), TableTotals(400, 0, MIB, 0.29)]
+    for_deletes = [TableTotals(400, 6, MIB), TableTotals(400, 0, MIB, 0.3), TableTotals(10, 6, MIB)]
+    keeping = DueTable(USERS, keeps_deletes=True)
+    assert [due_table(USERS, each, AFTER, has_slices=False) for each in for_small_files] == [keeping] * 2
+    applying = DueTable(USERS, keeps_deletes=False)
+    assert [due_table(USERS, each, AFTER, has_slices=False) for each in for_deletes] == [applying] * 3
+    # Nothing else would ever apply them.
+    small_files_alone = CompactAfter(delete_files=0, small_files=100)
+    assert due_table(USERS, for_small_files[0], small_files_alone, has_slices=False) == applying
 
 
 @pytest.fixture
@@ -57,6 +70,13 @@ def upserted(lake: Lake, records: int, after: CompactAfter = AFTER) -> SyncRepor
     lake.engine.settings = lake.engine.settings.model_copy(update={"compact_after": after})
     by_key = {"write": "append_dedup", "merge": "equality_deletes"}
     return lake.sync({"users": {"records": records}}, {"users": by_key})
+
+
+@pytest.mark.spark
+def test_a_table_with_many_small_files_is_not_rid_of_its_few_deletes_after_each_sync(lake: Lake) -> None:
+    upserted(lake, 10, NEVER)
+    assert upserted(lake, 15, CompactAfter(delete_files=6, small_files=1)).compacted == ()
+    assert (facts(lake).files, facts(lake).delete_files) == (3, 2)
 
 
 @pytest.mark.spark

@@ -9,7 +9,8 @@ from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import LandedTable, LoggedLoad
 from dagster_airbyte_proto.loads.load import CommittedRows
 from dagster_airbyte_proto.model import TableName, WriteMode
-from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes, landed_loads
+from dagster_airbyte_proto.sync.maintenance.landed_loads import VersionTimes, known_loads, landed_loads
+from dagster_airbyte_proto.tables.care import SnapshotChange, TableHistory
 from tests.conformance.state_store.fixtures import ORDERS, USERS, HandClock, committed_users, load_of, stream_state
 
 _LOADS = 25
@@ -48,3 +49,7 @@ def test_no_more_than_a_page_of_loads_is_in_memory_with_rows_and_states(tmp_path
     assert [each.memory.is_covered for each in orders_of_all] == [False] * _LOADS
     assert store.most < _LOADS
     assert not any(each.entry.load.parts or each.entry.load.states for each in users)
+    made = tuple(SnapshotChange(each, None, "append", 1, 0, 0, load_id=each) for each in ("l1", "l2", "of others"))
+    known = known_loads(store, TableHistory(made, (), None))
+    assert sorted(known) == ["l1", "l2"]
+    assert not any(each.load.parts or each.load.states or each.committed for each in known.values())

@@ -198,7 +198,7 @@ class _Care:
     def facts(self, name: TableName) -> TableFacts:
         raise NotImplementedError
 
-    def compact(self, name: TableName) -> CompactionResult:
+    def compact(self, name: TableName, *, keeps_deletes: bool = False) -> CompactionResult:
         raise NotImplementedError
 
     def remove_orphans(self, _: TableName, *, before: datetime, protected: ProtectedFiles) -> tuple[str, ...]:  # noqa: ARG002

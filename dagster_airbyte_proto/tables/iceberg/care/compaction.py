@@ -13,7 +13,7 @@ Both are `replace` operations in the log, because no row changes. They make a sy
 very files that were rewritten, and then the sync tries again by itself.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -56,14 +56,18 @@ class Compaction:
         self._table = table
         self._jvm: Any = session._jvm
 
-    def compact(self) -> CompactionResult:
-        """Commits both changes, and tries again after conflicts. Raises TableError if conflicts do not end."""
+    def compact(self, *, keeps_deletes: bool = False) -> CompactionResult:
+        """Commits both changes, and tries again after conflicts. Raises TableError if conflicts do not end.
+
+        If it `keeps_deletes`, files are written again as Iceberg does by itself: small ones where a partition has five,
+        and those with many deleted rows.
+        """
         done, doing = CompactionResult(), f"compacting table {self._table}"
         with table_errors(doing, commits=True):
             for attempt in range(1, _ATTEMPTS + 1):
                 done = done._replace(attempts=attempt)
                 try:
-                    rewrite = self.rewrite()
+                    rewrite = self.rewrite(keeps_deletes=keeps_deletes)
                     done = done._replace(
                         rewritten_files=done.rewritten_files + rewrite.files,
                         written_files=done.written_files + rewrite.written_files,
@@ -79,17 +83,19 @@ class Compaction:
             remedy="Nothing is lost. Compact it again when fewer writers are at work.",
         )
 
-    def rewrite(self) -> RewriteResult:
+    def rewrite(self, *, keeps_deletes: bool = False) -> RewriteResult:
         """Commits the first change. Call `remove_applied_deletes` with its result."""
         table, _ = open_table(self._session, self._table)
         if table.currentSnapshot() is None:
             return RewriteResult(None, frozenset())
         base = int(table.currentSnapshot().snapshotId())
-        applied = frozenset(str(file.location()) for file in self._delete_files(table))
+        deletes: Iterable[Any] = () if keeps_deletes else self._delete_files(table)
+        applied = frozenset(str(file.location()) for file in deletes)
         mark = uuid4().hex
-        # Rewrite files with even one delete file. Only then does no remaining file need a delete file.
         action = ordered_rewrite(self._session, spark_actions(self._session).rewriteDataFiles(table), table)
-        action = action.option("delete-file-threshold", "1")
+        if not keeps_deletes:
+            # Rewrite files with even one delete file. Only then does no remaining file need a delete file.
+            action = action.option("delete-file-threshold", "1")
         with _conflicts():
             result = action.snapshotProperty(COMPACTION, mark).execute()
         if not (files := int(result.rewrittenDataFilesCount())):
@@ -106,6 +112,8 @@ class Compaction:
 
         Iceberg itself removes the oldest of them with the rewrite.
         """
+        if not rewrite.applied_deletes:
+            return 0
         table, _ = open_table(self._session, self._table)
         files = [file for file in self._delete_files(table) if str(file.location()) in rewrite.applied_deletes]
         if not files:

@@ -24,8 +24,8 @@ class IcebergCare(IcebergFacts):
         super().__init__(session, tables.catalog, lambda table: open_table(session, table).log)
         self._storage = tables.storage
 
-    def compact(self, name: TableName) -> CompactionResult:
-        return Compaction(self._session, self._qualified(name)).compact()
+    def compact(self, name: TableName, *, keeps_deletes: bool = False) -> CompactionResult:
+        return Compaction(self._session, self._qualified(name)).compact(keeps_deletes=keeps_deletes)
 
     def expire(self, name: TableName, snapshot_ids: Collection[str]) -> int:
         with table_errors(f"expiring snapshots of table {name}"):

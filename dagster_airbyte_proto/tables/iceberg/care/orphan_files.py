@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto.loads.object_stores.known import is_in_object_store
 from dagster_airbyte_proto.loads.storage import Storage, without_file_scheme
 from dagster_airbyte_proto.tables.care import ProtectedFiles
-from dagster_airbyte_proto.tables.iceberg.log import TableLog
+from dagster_airbyte_proto.tables.iceberg.log import FullTableLog, TableLog
 from dagster_airbyte_proto.tables.sql_names import text_literal
 
 _METADATA_FILE = re.compile(r"([0-9]+)-.*\.metadata\.json")
@@ -49,12 +49,15 @@ def may_be_shared(storage: Storage, log: TableLog) -> bool:
     return len(unnamed) > 1 or len(set(numbers.values())) < len(numbers)
 
 
-def remove_old_metadata(storage: Storage, log: TableLog, before: datetime) -> tuple[str, ...]:
+def remove_old_metadata(storage: Storage, log: FullTableLog, before: datetime) -> tuple[str, ...]:
     """Deletes the metadata files from before a time that the log of the table names no more. Returns their paths.
 
     Each commit writes one with all snapshots, and Iceberg leaves it for ever: with a commit each minute, and the
     snapshots of a week, gigabytes a day. The first one stays: by those of two tables `may_be_shared` knows of both.
     """
+    if log.properties.get("gc.enabled", "true").lower() != "true":
+        # Others may name them, as branches of a Nessie catalog do. Iceberg itself removes nothing then, either.
+        return ()
     filesystem, place = storage.at(f"{log.location}/metadata")
     listed = filesystem.get_file_info(fs.FileSelector(place, allow_not_found=True))
     found = {info.base_name: _NUMBERED_FILE.fullmatch(info.base_name) for info in listed}

@@ -21,7 +21,7 @@ class CommitLeftovers(NamedTuple):
     paths: Any
 
     def delete(self, table: Any) -> None:
-        """Deletes them from a table (Java's). One that stays is an orphan file, which `table expire` removes."""
+        """Deletes them from a table (Java's). One that stays takes some kilobytes in its metadata, and does no harm."""
         with suppress(*CALL_ERRORS):
             if self.paths.isEmpty():
                 return

@@ -20,6 +20,7 @@ from dagster_airbyte_proto.tables.spark.jvm.errors import REMOTE_ERRORS, is_conf
 from dagster_airbyte_proto.tables.sql_names import text_literal
 
 _ATTEMPTS = 8
+_KEEPING_DELETES = "map('remove-dangling-deletes', 'true')"
 # Files with even one deleted row are written again: only then does no delete file stay.
 _REWRITE = "map('delete-file-threshold', '1', 'remove-dangling-deletes', 'true')"
 
@@ -31,15 +32,16 @@ class RemoteIcebergCare(IcebergFacts):
         super().__init__(tables.open_session(), tables.catalog, lambda table: self._open(table).log)
         self._storage = tables.storage
 
-    def compact(self, name: TableName) -> CompactionResult:
+    def compact(self, name: TableName, *, keeps_deletes: bool = False) -> CompactionResult:
         doing = f"compacting table {name}"
         with table_errors(doing, commits=True):
             table = self._open(self._qualified(name))
             deletes = self._delete_files(name)
             strategy = "sort" if table.is_sorted else "binpack"
+            options = _KEEPING_DELETES if keeps_deletes else _REWRITE
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
-                    done = self._call(name, "rewrite_data_files", strategy=text_literal(strategy), options=_REWRITE)
+                    done = self._call(name, "rewrite_data_files", strategy=text_literal(strategy), options=options)
                 except REMOTE_ERRORS as error:
                     if not is_conflict(error):
                         raise
