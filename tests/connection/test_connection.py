@@ -338,10 +338,7 @@ def test_a_missing_file_and_a_folder_have_different_errors(tmp_path: Path) -> No
         Connection.from_file(tmp_path)
 
 
-def test_the_error_of_a_relative_path_names_the_folder_where_it_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where Dagster was started in another folder than the project's."""
+def test_the_error_of_a_relative_path_has_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="there is no such file") as error:
         Connection.from_file("connections/none.yaml")
