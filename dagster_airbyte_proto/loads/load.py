@@ -14,6 +14,7 @@ from enum import StrEnum
 import msgspec
 
 from dagster_airbyte_proto.model import (
+    REPLACING,
     FieldPath,
     MergeMode,
     PartitionValue,
@@ -161,6 +162,11 @@ class StagedRows(msgspec.Struct, frozen=True):
     def is_shown(self) -> bool:
         """True if readers see the part as soon as it is committed."""
         return self.branch_position is None or self.branch_position.publishes
+
+    @property
+    def changes_table(self) -> bool:
+        """False if the part has nothing to add and replaces nothing: its table gets no commit of it."""
+        return bool(self.files) or self.write in REPLACING
 
 
 class ResumePoint(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from dagster_airbyte_proto.checkpoints.sql.states import (
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, Lease, LoadStatus, LoggedLoad
 from dagster_airbyte_proto.errors import ConfigError, InternalError
 from dagster_airbyte_proto.loads.load import Load
-from dagster_airbyte_proto.model import REPLACING, State, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import State, StreamId, TableName, WriteMode
 
 _MAX_PRUNED = 5000
 """The most loads that one run deletes: each is parsed, and the first pruning may find a million."""
@@ -262,8 +262,7 @@ def _record_tables(tx: Connection, ended: LoggedLoad, states: Collection[StateKe
     """Records the tables that a load has changed. Its moved `states` say which of its streams they cover."""
     landed = {committed.stream for committed in ended.committed}
     for part in ended.load.parts:
-        changes_table = bool(part.files) or part.write in REPLACING
-        if part.stream not in landed or not part.is_shown or not changes_table or part.resends:
+        if part.stream not in landed or not part.is_shown or not part.changes_table or part.resends:
             continue  # Records that are sent again belong to loads before: no state covers them anew.
         key = StateKey(part.stream, partition)
         is_covered = key in states or (StateKey(None, partition) in states and not part.read_whole)

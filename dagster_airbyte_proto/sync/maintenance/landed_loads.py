@@ -10,7 +10,7 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.load_ending import LoadEnding
 from dagster_airbyte_proto.checkpoints.logs import loads_newest_first
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LandedTable, LoadStatus, LoggedLoad, StateStore
-from dagster_airbyte_proto.model import REPLACING, StreamId, TableName
+from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.tables.care import TableHistory
 
 _BY_HAND = frozenset(("set", "reset"))
@@ -101,10 +101,11 @@ def _newest_first(store: StateStore, connection: str, versions: VersionTimes) ->
         for part in reversed(entry.load.parts):
             # Readers never saw a load that stayed on a branch. The rows of a relay are in no table of ours.
             if part.is_shown and not part.is_relayed and snapshots.get(part.stream, "") != "":
-                changes_table = bool(part.files) or part.write in REPLACING
                 is_covered = part.stream in covered or (None in covered and not part.read_whole)
                 memory = LandedTable(part.table_id, entry.load.load_id, part.write, is_covered)
-                landed = PastLoad(version, snapshots[part.stream], without_rows, part.stream, changes_table, memory)
+                landed = PastLoad(
+                    version, snapshots[part.stream], without_rows, part.stream, part.changes_table, memory
+                )
                 yield part.table, landed
 
 

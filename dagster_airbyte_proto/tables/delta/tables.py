@@ -238,7 +238,7 @@ class DeltaTables:
         with outcome_unknown(doing, str(part.stream)):  # An error while the rows are counted is no refusal.
             if landed := self._landed(snapshot, load_id, part):
                 return landed
-        if not part.files and part.write not in REPLACING:
+        if not part.changes_table:
             rows = self.rows(part.table, snapshot)
             return CommittedRows(part.stream, str(snapshot.version), was_there=False, table_rows=rows)
         return None

@@ -258,7 +258,7 @@ def _already_committed(snapshot: LogSnapshot, load_id: str, part: StagedRows) ->
         raise TableError(f"committing load {load_id}", f"there is no table {part.table}", stream=str(part.stream))
     if landed := _landed(snapshot, load_id, part):
         return landed
-    if not part.files and part.write not in REPLACING:
+    if not part.changes_table:
         return CommittedRows(part.stream, str(snapshot.number), was_there=False, table_rows=snapshot.rows)
     return None
 

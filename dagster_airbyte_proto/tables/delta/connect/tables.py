@@ -140,7 +140,7 @@ class RemoteDeltaTables:
                 log = self._read(doing, part.table)
                 if known := self._landed(log, load_id, part):
                     return known
-                if not part.files and part.write not in REPLACING:
+                if not part.changes_table:
                     rows = self._rows(part.table, log.version)
                     return CommittedRows(part.stream, str(log.version), was_there=False, table_rows=rows)
                 check_table_id(doing, log.metadata.id, part)

@@ -17,7 +17,7 @@ def result_before_commit(history: History, load_id: str, part: StagedRows) -> Co
     """Returns the result for a load that is in the table already, or that has nothing to land; else None."""
     if landed := result_of_landed(history, load_id, part):
         return landed
-    if not part.files and part.write not in REPLACING:
+    if not part.changes_table:
         rows, current = history.current.rows if history.current else 0, history.current
         return CommittedRows(part.stream, str(current.snapshot_id) if current else "", False, table_rows=rows)
     return None
