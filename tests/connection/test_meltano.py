@@ -175,7 +175,6 @@ def test_values_have_the_form_that_a_definition_gives_them() -> None:
         "port": 5432,
         "verbose": False,
         "pin": "${env:TAP_X_PIN}",
-        "empty": None,
     }
     assert connection_config(project.taps[0], project, {}, {"TAP_X_SSL": "false"}).values["ssl"] == "false"
 

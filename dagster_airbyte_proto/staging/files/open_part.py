@@ -118,7 +118,7 @@ class OpenPart:
 
     @property
     def open_files(self) -> int:
-        return sum(file.size_bytes > 0 for file in self._open.values())
+        return sum(file.is_written for file in self._open.values())
 
     @property
     def has_old_files(self) -> bool:
@@ -255,7 +255,7 @@ class OpenPart:
             self._measure_written_ratio()
         for partition in [at for at, file in self._open.items() if self._is_full(file)]:
             self._close_file(partition)
-        written = [at for at, file in self._open.items() if file.size_bytes]
+        written = [at for at, file in self._open.items() if file.is_written]
         for partition in written[:-_MAX_OPEN_FILES]:
             self._close_file(partition)
 

@@ -76,6 +76,11 @@ class OpenFile:
         return int(self._sink.tell()) if self._sink is not None else 0
 
     @property
+    def is_written(self) -> bool:
+        """True once some of its rows were written, or began to be."""
+        return self._sink is not None
+
+    @property
     def is_full(self) -> bool:
         return self.sorted_positions is not None or time.monotonic() >= self._closes_at
 

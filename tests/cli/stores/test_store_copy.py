@@ -51,8 +51,8 @@ def check_goes_on(place: Place, url: str) -> None:
     assert place.json("sync", shop)["streams"]["users"]["committed"] == 5
     assert place.json("state", "history", "shop")["history"][0]["version"] > 1
     use_store(place, None)
-    refused = place.run("sync", offer(place, 40))
-    assert (refused.code, "which the state store does not know" in refused.err) == (1, True)
+    refused = place.run("sync", offer(place, 40), "--json")
+    assert (refused.code, "which the state store does not know" in refused.out) == (1, True), refused
 
 
 def test_a_store_goes_on_in_another_file(place: Place) -> None:
