@@ -8,9 +8,9 @@
 - A table goes back to what it was just before the next version was made. Loads since then that moved no state, such as
   a full refresh, are undone too.
 - With the states, the store's memory of what the tables hold (`commit/table_witness.py`) becomes that of the version.
-  After a crash in between, a sync finds that a table has a later load, and is refused.
   Without it a stream that is appended by now would be read again on top of the rows of a full refresh, and one that has
   another table by now would go on in that one, which lacks the rows before its state.
+- After a crash in between, a sync finds that its table has a later load than the store remembers, and is refused.
 - Runs of partitions work side by side: one may land first and move its state last. Then no snapshot has the rows of the
   version between them, and the rollback is refused.
 """
