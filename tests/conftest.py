@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-# What `make quick` can do without, beside tests that take longer than this.
+# What `make quick` can do without, beside tests that are recorded as slow.
 _NEEDS_OF_OTHERS = {"spark", "docker", "postgres", "browser", "connectors", "nightly"}
-_QUICK_SECONDS = 0.3
 
 # As a short-lived one has them; but this one lives through hundreds of tests, and without the optimising compiler a JVM
 # has room for a fifth of the code, which it then drops and compiles again. And Hadoop runs chmod and readlink for each
@@ -80,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     durations = recorded()
     seconds = {item: durations.get(junit_id(item.nodeid), 0.0) for item in items}
     if config.getoption("--quick"):
-        slow = {item for item in items if seconds[item] > _QUICK_SECONDS or _needs_others(item)}
+        slow = {item for item in items if seconds[item] or _needs_others(item)}
         config.hook.pytest_deselected(items=[*slow])
         items[:] = [item for item in items if item not in slow]
     of_unit: defaultdict[str, float] = defaultdict(float)

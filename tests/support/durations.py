@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 _ROOT = Path(__file__).parents[2]
 RECORD = _ROOT / "tests" / "durations.json"
 
-# Shorter ones are noise, and there are thousands of them.
+# Shorter ones are noise, and there are thousands of them: `make quick` runs them all.
 _LEAST_SECONDS = 0.3
 # Files that use one server for all of a process, which takes a JVM to start.
 _SHARING = {
