@@ -5,8 +5,9 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 # One more than processors, for some tests wait; four at the most, for each may have a JVM.
-WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 3 ? n + 1 : 4)))
+WORKERS ?= $(shell n=$(PROCESSORS); echo $$((n < 3 ? n + 1 : 4)))
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 N ?= 100
 LAUNCH ?= local
@@ -36,6 +37,8 @@ system: ## installs what some tests use: PostgreSQL with wal2json, Chromium, bub
 demo: setup ## syncs a real source into Iceberg tables, twice, shows the tables, and pushes one to a destination
 	@PATH="$(abspath $(BIN)):$$PATH" example_project/demo
 
+# Its tests do not wait, and each worker takes a quarter of a minute to collect them.
+quick: WORKERS = $(PROCESSORS)
 quick: setup ## the fast tests that need no JVM, Docker, browser, package index or database
 	$(PYTEST) --quick
 
