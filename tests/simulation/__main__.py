@@ -45,7 +45,7 @@ class Lane(NamedTuple, Generic[_Schedule]):
 SYNCS: Final = Lane(schedule_of, run_schedule, Schedule)
 PUSHES: Final = Lane(push_schedule_of, run_push_schedule, PushSchedule)
 RELAYS: Final = Lane(relay_schedule_of, run_relay_schedule, RelaySchedule)
-_LANES: Final[dict[str, Lane[Any]]] = {"sync": SYNCS, "push": PUSHES, "relay": RELAYS}
+LANES: Final[dict[str, Lane[Any]]] = {"sync": SYNCS, "push": PUSHES, "relay": RELAYS}
 
 
 class Found(NamedTuple):
@@ -98,7 +98,7 @@ def _place() -> "tempfile.TemporaryDirectory[str]":
 
 
 def _report(through: str, found: Found) -> None:
-    lane = _LANES[through]
+    lane = LANES[through]
     schedule, violation = shrunk(lane, lane.schedule_of(found.seed))
     name = Path(f"simulation-{through}-{found.seed}.json")
     name.write_bytes(msgspec.json.encode(schedule))
@@ -123,10 +123,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("number", nargs="?", type=int, default=1000, help="how many schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--through", choices=_LANES, default="sync", help="what the schedules run")
+    parser.add_argument("--through", choices=LANES, default="sync", help="what the schedules run")
     parser.add_argument("--replay", type=Path, help="a schedule as JSON")
     given = parser.parse_args()
-    lane = _LANES[given.through]
+    lane = LANES[given.through]
     if given.replay:
         return _replay(lane, given.replay)
     started, total = time.monotonic(), BatchResult([], Counter(), Counter())

@@ -19,6 +19,7 @@ from tests.simulation.schedule import Action, Schedule, Step
 from tests.simulation.world import Place, RunResult, World
 
 _LOAD = re.compile(r"loads resolve (\S+) --as")
+_NAMED_LOAD = re.compile(r"\b[Ll]oad \d{8}T\d{6}-[0-9a-f]{10}-[0-9a-f]+\b")
 _TRIES = 8
 
 
@@ -147,6 +148,8 @@ class _Simulation:
                 )
             # A sync that brings a stream no rows does not look at its table.
             is_judged = stream.status is SyncStatus.COMPLETE and (stream.emitted or not self._set_back)
+            if stream.status is SyncStatus.UNKNOWN and not _NAMED_LOAD.search(stream.error or ""):
+                raise Violation(f"{name} is unknown, and no load is named: {stream.error}")
             if is_judged and self.world.rows(name) != self.world.expected(name):
                 raise Violation(
                     f"{name} is complete with {self.world.rows(name)}, the source has {self.world.expected(name)}"

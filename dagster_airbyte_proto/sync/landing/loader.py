@@ -80,7 +80,7 @@ class Loader:
         self._complete_state = complete_state
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._running_commit: Future[LoadOutcome] | None = None
-        self._running_parts: tuple[StagedRows, ...] = ()
+        self._running_load: Load | None = None
         self._last_landed: LoadOutcome | None = None
         self._opened = time.monotonic()
         self.committed_loads = 0
@@ -125,23 +125,24 @@ class Loader:
         if not parts and not states and not resume_points:
             return
         load = Load(load_id, self._lease.connection, run_id, parts, states, resume_points)
-        self._running_parts = parts
+        self._running_load = load
         self._running_commit = self._pool.submit(
             copy_context().run, self._measure, self._land_last if is_last else self._commit, load
         )
 
     def wait_for_commit(self) -> None:
         """Waits for the running commit and records its outcome. Raises its error; no table is being written then."""
-        if self._running_commit is None:
+        if self._running_commit is None or self._running_load is None:
             return
         running, self._running_commit = self._running_commit, None
         try:
             outcome = running.result()
-        except ProtoError:
+        except ProtoError as error:
             # Announced or not, landed or not: the next run finds out.
-            for part in self._running_parts:
+            for part in self._running_load.parts:
                 if part.stream in self._runs:
                     self._runs[part.stream].record_unknown(part)
+            _name_load(error, self._running_load)
             raise
         self._record_outcome(outcome)
 
@@ -302,3 +303,10 @@ class Loader:
 def _shared_refusal(stream: StreamId) -> ConnectorError:
     found = "it shares its state with a stream whose rows cannot land"
     return ConnectorError("cutting a load", found, stream=str(stream), retryable=True)
+
+
+def _name_load(error: ProtoError, load: Load) -> None:
+    """Has an error tell of the load that it left, which that of a state store does not know."""
+    if load.load_id not in str(error):
+        way_out = f"the next sync, or `airbyte-proto recover {load.connection}`, finds out"
+        error.remedy = f"{error.remedy} Load {load.load_id} may have landed: {way_out}.".lstrip()

@@ -5,10 +5,14 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.schema.columns import ValueKind
+from dagster_airbyte_proto.staging.rows import coercion
+from dagster_airbyte_proto.staging.values import times
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.read.test_failing_streams import expect_all, two
@@ -105,3 +109,25 @@ def test_names_and_zeros_of_any_spelling_land(shop: OpenShop) -> None:
     assert rows[0]["o"] == dict.fromkeys(_ODD_NAMES, '{"n":1}')
     assert [value for value in rows[0].values() if value == '{"n":2}'] == ['{"n":2}'] * len(_ODD_NAMES)
     assert all(row["_airbyte_meta"]["changes"] == [] for row in rows.values())
+
+
+def test_a_value_that_our_own_code_fails_on_is_null_with_an_entry_and_all_else_lands(
+    shop: OpenShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(text: pa.Array) -> times.Coerced:
+        if "1999-12-31" in text.to_pylist():
+            raise Fault
+        return times.dates(text)
+
+    monkeypatch.setitem(coercion._COERCIONS, ValueKind.DATE, failing)
+    days = ["1999-12-30", "1999-12-31", "2000-01-01"]
+    records = [{"stream": "users", "emitted_at": 1, "data": {"id": 90 + at, "day": day}} for at, day in enumerate(days)]
+    lines = [json.dumps({"type": "RECORD", "record": record}) for record in records]
+    users = {"records": 3, "properties": {"day": {"type": "string", "format": "date"}}}
+    place = shop()
+    report = place.sync_of({"streams": {"users": users}, "lines": lines})
+    assert (report.status, report.streams["users"].committed) == (SyncStatus.COMPLETE, 6)
+    rows = {row["id"]: row for row in place.tables.rows(TableName("shop", "users")).to_pylist()}
+    assert [str(rows[90 + at]["day"]) for at in range(3)] == ["1999-12-30", "None", "2000-01-01"]
+    entry = {"field": "day", "change": "NULLED", "reason": "DESTINATION_SERIALIZATION_ERROR"}
+    assert [rows[90 + at]["_airbyte_meta"]["changes"] for at in range(3)] == [[], [entry], []]
