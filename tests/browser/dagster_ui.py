@@ -186,6 +186,8 @@ class DagsterUI:
         expect(self.page.locator("canvas")).to_have_count(len(labels))
         for label in labels:
             expect(self.page.get_by_text(label, exact=True)).to_be_visible()
+        self._button("Plots").evaluate("button => button.scrollIntoView()")
+        expect(self.page.locator("canvas").first).to_be_in_viewport()
 
     def open_lineage(self, names: Sequence[str], *, selection: str, window: ViewportSize = _LARGE_WINDOW) -> None:
         """The graph of a selection with every group open, zoomed out until the nodes of these names are in sight."""

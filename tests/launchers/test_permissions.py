@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto.connection.launch import Connector
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, ContainerOwner, DockerLauncher
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
@@ -93,6 +94,12 @@ class TestPrograms:
         granted = Permissions(("STATE_URL", "SHOP_TOKEN", "SHOP_KEY"))
         with pytest.raises(ConfigError, match="env_vars names SHOP_TOKEN, SHOP_KEY, and our own environment has no"):
             start(make(tmp_path, LaunchOptions(permissions=granted)), "lines")
+
+
+def test_a_container_gets_what_its_launch_names_too() -> None:
+    launch = {"kind": "docker", "image": "source", "env_vars": ["LEVEL=debug"]}
+    connector = Connector.model_validate({"protocol": "airbyte", "launch": launch, "env_vars": ["STATE_URL"]})
+    assert connector.variables == ("STATE_URL", "LEVEL=debug")
 
 
 @pytest.mark.docker

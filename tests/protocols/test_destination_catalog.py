@@ -106,6 +106,13 @@ def test_the_configured_stream_has_its_key_and_the_cursor_that_its_schema_declar
     assert (found["primary_key"], found["stream"]["source_defined_primary_key"]) == ([["id"]], [["id"]])
 
 
-def _configured(stream: PushedStream) -> dict[str, Any]:
-    [found] = json.loads(AirbyteDestination().write(WriteRequest({}, stream, 1)).files["catalog.json"])["streams"]
+def test_the_configured_stream_says_which_sync_it_is_and_which_generations_go() -> None:
+    """An Airbyte destination replaces what is older than `minimum_generation_id`."""
+    for mode, oldest in ((PushMode.OVERWRITE, 3), (PushMode.APPEND, 0)):
+        found = _configured(PushedStream(StreamId.of("users"), {}, mode, generation_id=3), sync_id=8)
+        assert (found["sync_id"], found["generation_id"], found["minimum_generation_id"]) == (8, 3, oldest)
+
+
+def _configured(stream: PushedStream, sync_id: int = 1) -> dict[str, Any]:
+    [found] = json.loads(AirbyteDestination().write(WriteRequest({}, stream, sync_id)).files["catalog.json"])["streams"]
     return dict(found)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.masking import UnmaskedText, secret_values
-from dagster_airbyte_proto.model import PlannedStream, PushMode, ReadMode, TableName, WriteMode
+from dagster_airbyte_proto.model import PlannedStream, PushMode, ReadMode, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.conversation import FileArgument, ReadRequest, Transcript, Verb
+from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, PlainLine, SpecEvent, UnknownEvent
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
 from dagster_airbyte_proto.protocols.singer.states import parse_state
@@ -170,3 +171,15 @@ def test_a_usage_text_tells_a_tap_by_its_name(usage: str, is_tap: bool) -> None:
     [spec] = target.events_of_answer(Verb.SPEC, Transcript(text.encode(), ended_cleanly=True))
     assert isinstance(spec, SpecEvent)
     assert (target.refusal(spec, PushMode.UPSERT) is not None) is is_tap
+
+
+def test_a_sent_record_has_the_time_at_which_it_was_extracted() -> None:
+    stream = PushedStream(StreamId.of("users"), {}, PushMode.APPEND)
+    head, tail = SingerTarget().record_frame(stream, 1_700_000_000_123)
+    record = json.loads(f'{head}{{"id":1}}{tail}')
+    assert record == {
+        "type": "RECORD",
+        "stream": "users",
+        "time_extracted": "2023-11-14T22:13:20.123Z",
+        "record": {"id": 1},
+    }

@@ -230,3 +230,15 @@ def test_values_that_did_not_fit_are_counted_and_told_by_column(shop: OpenShop) 
     assert (users.committed, users.changed, users.nulled) == (4, 1, {"id": 1})
     assert report.warnings[-1] == "users: 1 value of id did not fit BIGINT, now NULL"
     assert report.as_json()["streams"]["users"]["nulled"] == {"id": 1}
+
+
+def test_names_in_snake_case_are_those_of_tables_and_columns_and_stay(shop: OpenShop) -> None:
+    place = shop()
+    place.more["destination"] = {"names": "snake"}
+    for records in (3, 5):
+        properties = {"createdAt": {"type": "string"}, "HTTP Status": {"type": "integer"}}
+        events = {"records": records, "properties": properties, "values": {"createdAt": "now", "HTTP Status": 200}}
+        report = place.sync_of({"streams": {"userEvents": events}})
+        assert report.streams["userEvents"].table == "shop.user_events"
+    rows = place.tables.rows(TableName("shop", "user_events")).to_pylist()
+    assert [(row["id"], row["created_at"], row["http_status"]) for row in rows] == [(at, "now", 200) for at in range(5)]

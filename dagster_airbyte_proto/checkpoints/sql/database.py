@@ -10,6 +10,7 @@ would wait until that client wakes up.
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -54,12 +55,14 @@ _URLS = "Write sqlite:///path/to/state.db or postgresql://user:password@host/dat
 _TIMEOUT_SECONDS = 10
 
 _COMMIT_LEVEL = "synchronous_commit"
+_MIGRATION_SECONDS, _MIGRATION_POLL_SECONDS = 60, 0.25
 _MIGRATION_LOCK = 7_246_180_315  # any number, as long as nobody else's advisory lock has it
 _SECRETS_IN_QUERY = ("password", "sslpassword", "passfile", "sslkey")
 _PREPARE = "prepare_threshold"
 _ONLY_IN_PYTHON = ("autocommit", "context", "cursor_factory", "row_factory")
 """Arguments of psycopg's connect that a URL cannot give. In autocommit no change would be whole."""
 
+_WAITED = "Try again. If it stays so, pg_stat_activity of the server shows which one it is."
 _LOCAL = "Put the home folder on a local disk, name another file by state_url, or use PostgreSQL."
 
 
@@ -182,13 +185,12 @@ class Database:
         if self._url.get_backend_name() == _SQLITE:
             self._create_file(Path(self._url.database or ""))
         engine = self._new_engine()
-        with engine.connect() as tx, tx.begin():
-            if is_current(tx):
-                return engine
-        with _write_transaction(engine) as tx:
-            if tx.dialect.name == _POSTGRES:
-                tx.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-            migrate(tx)
+        waits_until = time.monotonic() + _MIGRATION_SECONDS
+        while not (_has_current_tables(engine) or _migrated(engine)):
+            if time.monotonic() > waits_until:
+                found = f"{self}: another process has brought its tables up to date for {_MIGRATION_SECONDS} seconds"
+                raise StateUnavailable(DOING, found, remedy=_WAITED)
+            time.sleep(_MIGRATION_POLL_SECONDS)
         return engine
 
     def _new_engine(self) -> Engine:
@@ -305,6 +307,22 @@ def _checked_url(text: str) -> URL:
             raise ConfigError("reading state_url", found, remedy="Leave that out.")
         return url.set(drivername="postgresql+psycopg")
     raise ConfigError("reading state_url", f"there is no state store for {name}", remedy=_URLS)
+
+
+def _has_current_tables(engine: Engine) -> bool:
+    with engine.connect() as tx, tx.begin():
+        return is_current(tx)
+
+
+def _migrated(engine: Engine) -> bool:
+    """Brings the tables up to date. False where another process does it just now: fifty that begin at once would wait
+    for each other's looks, one after the other, for longer than a lock is waited for."""
+    with _write_transaction(engine) as tx:
+        if tx.dialect.name == _POSTGRES and not tx.scalar(select(func.pg_try_advisory_xact_lock(_MIGRATION_LOCK))):
+            return False
+        if not is_current(tx):
+            migrate(tx)
+        return True
 
 
 @contextmanager
