@@ -99,13 +99,14 @@ def test_a_stream_that_fails_makes_the_exit_code_1_and_keeps_the_others(place: P
 
 
 def test_a_cancelled_sync_shows_people_what_is_not_committed_yet_and_no_error(place: Place) -> None:
-    running = place.start("sync", place.connect(HANGING))
+    running = place.start("sync", place.connect({**HANGING, "failure": {"kind": "hang", "after": 13}}))
     running.wait_for("users: reading")
     until(lambda: place.run("state", "show", "shop").code == 0 or running.process.poll() is not None)
     running.process.send_signal(signal.SIGINT)
     ended = running.end()
     assert ended.code == 130, ended.err
     assert "rejected" not in ended.out and "error" not in ended.out
+    assert "users: 3 rows not committed yet: the next sync reads them again" in ended.out
     assert "users: cancelled" in ended.err and "shop: cancelled" in ended.out
 
 
@@ -129,6 +130,12 @@ def test_rows_that_come_again_are_not_called_rejected(place: Place) -> None:
     assert (head[3:], row[3:]) == (["emitted", "committed", "uncommitted"], ["12", "10", "2"])
     report = place.json("sync", "shop.yaml", "--refresh", code=1)["streams"]["users"]
     assert report["emitted"] == report["committed"] + report["rejected"] + report["unknown"]
+
+
+def test_values_that_became_null_are_told_by_column(place: Place) -> None:
+    users = {"records": 3, "properties": {"size": {"type": "integer"}}, "values": {"size": "big"}}
+    result = place.run("sync", place.connect({"streams": {"users": users}}))
+    assert (result.code, "warning: users: 3 values of size did not fit BIGINT, now NULL" in result.out) == (0, True)
 
 
 @pytest.mark.everyday("2")

@@ -11,7 +11,7 @@ from dagster_airbyte_proto.checkpoints.load_ending import Resolution
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, StateConflict, TableError
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, ProtoError, StateConflict, TableError
 from dagster_airbyte_proto.loads.load import CommittedRows, Load, StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
@@ -98,6 +98,23 @@ def test_a_load_whose_table_cannot_be_read_in_recovery_stays_announced(shop: Ope
         assert word in str(unknown.value)
     assert len(place.store.announced_loads("shop")) == 1
     place.sync()
+    expect(place, 10, 10)
+
+
+@pytest.mark.parametrize("has_mount_point", [True, False])
+def test_a_load_whose_warehouse_is_not_mounted_waits_for_it(has_mount_point: bool, shop: OpenShop) -> None:
+    place = left_announced(shop(max_bytes=1 << 30))
+    warehouse, away = place.home / "warehouse", place.home / "unmounted"
+    warehouse.rename(away)
+    if has_mount_point:
+        warehouse.mkdir()
+    for _ in range(2):
+        with pytest.raises(ProtoError):
+            place.sync()
+        assert (len(place.store.announced_loads("shop")), place.positions()) == (1, {})
+    shutil.rmtree(warehouse, ignore_errors=True)
+    away.rename(warehouse)
+    assert place.sync().recovered_loads == 1
     expect(place, 10, 10)
 
 
