@@ -314,7 +314,9 @@ def test_checks_alone_fail_a_push_that_would_not_evaluate_them(
     assert table.received() == []
 
 
-def test_a_run_again_from_failure_runs_what_failed(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
+def test_a_stream_that_fails_leaves_the_other_one_materialized(
+    table: PushedTable, dagster_instance: dg.DagsterInstance
+) -> None:
     path = _with_two(table, max_rejected=0).origin
     assert path
     assets = build_push_assets(Connection.from_file(Path(path)))
