@@ -12,6 +12,7 @@ A state of Airbyte's has to say how many records came since the one before. The 
 - `miscounts`: the `destinationStats` of each state say that so many records were read.
 - `loses`: it neither writes nor counts records whose field `bad` is true, and counts all others.
 - `rejects`: records whose field `bad` is true are counted in `destinationStats` and not written.
+- `keeps_lines`: this file gets each line of the input as it came.
 - `shows_catalog`: the file gets the configured stream of each process as a message.
 - `operations`: the catalog that it answers `discover` with. Without them it knows no such command.
 - `rotates`: a number, which each process writes back one greater, by a message or into its config file.
@@ -88,6 +89,9 @@ class _Destination:
         if self._config.get("drains"):
             signal.signal(signal.SIGTERM, self._drain)
         for line in lines:
+            if "keeps_lines" in self._config:
+                with Path(self._config["keeps_lines"]).open("a") as kept:
+                    kept.write(line)
             message = json.loads(line, parse_constant=_refuse)
             kind = message["type"]
             if kind == "RECORD":
