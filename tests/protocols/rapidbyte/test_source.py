@@ -224,6 +224,8 @@ def test_selected_columns_and_overrides_are_passed_on() -> None:
     assert context["selected_columns"] == ["id", "at"]
     assert (context["effective_parallelism"], context["partition_strategy"]) == (4, "range")
     assert "copy_flush_bytes_override" not in context
+    flushing = _context(_planned(), overrides=Overrides(copy_flush_bytes_override=4 << 20))
+    assert flushing["copy_flush_bytes_override"] == 4 << 20
 
 
 def test_a_state_is_one_of_its_stream() -> None:
