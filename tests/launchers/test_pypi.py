@@ -1,4 +1,5 @@
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -363,6 +364,15 @@ class TestInterpreters:
         monkeypatch.setenv("HOME", str(tmp_path))
         assert find_python("3.99") == (python, "3.99.1")
         assert find_python(str(python)) == (python, "3.99.1")
+
+    def test_one_that_uv_has_installed_is_found(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        version, minor = platform.python_version(), "{}.{}".format(*sys.version_info)
+        python = tmp_path / f"cpython-{version}-linux-{platform.machine()}-gnu" / "bin" / f"python{minor}"
+        python.parent.mkdir(parents=True)
+        python.symlink_to(Path(sys.executable).resolve())
+        monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path))
+        monkeypatch.setenv("UV_PYTHON_PREFERENCE", "only-managed")
+        assert find_python(minor) == (python, version)
 
 
 @pytest.mark.connectors
