@@ -306,10 +306,10 @@ def test_any_other_host_is_refused(source: Component, server: int, host: str, co
     assert _logged(source, f"connect {host} {server}", **config) == [f"connect error {refused}{retry}"]
 
 
-def test_a_connection_that_blocks_all_hosts_blocks_those_of_the_config(source: Component, server: int) -> None:
-    launcher = source.launcher(Narrowing(hosts=()))
-    found = output(launcher, Verb.READ, {"script": f"connect localhost {server}", "host": "localhost"})
-    assert found.logged[0] == "connect error permission/NETWORK_DENIED"
+def test_a_connection_blocks_hosts_and_ports_of_the_config(source: Component, server: int) -> None:
+    for launcher in (source.launcher(Narrowing(hosts=())), source.launcher(Narrowing(hosts=("localhost:1",)))):
+        found = output(launcher, Verb.READ, {"script": f"connect localhost {server}", "host": "localhost"})
+        assert found.logged[0] == "connect error permission/NETWORK_DENIED"
 
 
 def test_a_port_that_nobody_listens_at_may_be_tried_again(source: Component) -> None:
