@@ -17,7 +17,7 @@ from dagster_airbyte_proto.launchers.docker.containers import Container, connect
 from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
 from dagster_airbyte_proto.launchers.docker.frames import FrameDecoder
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, ContainerOwner, DockerLauncher
-from dagster_airbyte_proto.launchers.docker.networks import ensure_link_local_network
+from dagster_airbyte_proto.launchers.docker.networks import ensure_link_local_network, ensure_own_network
 from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.sync.process_identity import is_dead, this_process
@@ -142,6 +142,13 @@ def test_those_that_need_the_link_local_network_first_at_once_get_the_same(fake_
         names = set(pool.map(lambda _: ensure_link_local_network(open_daemon().api), range(4)))
     assert len(names) == 1
     assert names != {None}
+
+
+def test_connectors_that_share_a_network_of_ours_do_not_reach_each_other() -> None:
+    api = open_daemon().api
+    for network in (ensure_own_network(api), ensure_link_local_network(api)):
+        assert network
+        assert api.inspect_network(network)["Options"]["com.docker.network.bridge.enable_icc"] == "false"
 
 
 def test_an_images_own_user_owns_its_files() -> None:
