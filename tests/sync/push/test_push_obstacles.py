@@ -2,6 +2,7 @@
 a full disk here or there."""
 
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -31,7 +32,7 @@ from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
 from dagster_airbyte_proto.testing.folder.planner import FolderPlanner
-from tests.sync.push.pushed_table import SCHEMA, Patience, PushedTable, is_removal, person
+from tests.sync.push.pushed_table import PEOPLE, SCHEMA, Patience, PushedTable, is_removal, person
 from tests.sync.read.test_failures import mounted
 from tests.sync.shop import EVERYTHING, Shop
 
@@ -370,3 +371,19 @@ def test_one_whose_time_is_over_has_taken_no_row_by_ending_well(quick_folder: Pa
     report = table.contacts()
     assert (report.acknowledged, report.unknown) == (10, 13)  # By its state, and not by its exit code 0.
     assert "it ran for more than 5 s (limits: timeout_seconds" in (report.error or "")
+
+
+def test_a_table_that_was_dropped_between_two_pushes_fails_and_one_in_its_place_sends_what_differs(
+    table: PushedTable,
+) -> None:
+    assert table.contacts().acknowledged == 23
+    held = table.held()
+    shutil.rmtree(table.tables.folder(PEOPLE))
+    for _ in range(2):
+        failed = table.contacts()
+        assert (failed.status, "shop.people" in (failed.error or "")) == ("failed", True)
+    assert table.held() == held
+    table.fill([person(number) for number in range(1, 25)])
+    again = table.contacts()
+    assert (again.status, again.acknowledged) == ("complete", 1)
+    assert table.held() == held | {24: person(24)}
