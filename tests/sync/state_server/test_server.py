@@ -234,9 +234,11 @@ def test_a_caller_without_the_secret_is_refused(served: Served, path: str) -> No
     assert served.status == 401
 
 
-def test_the_secret_may_come_as_a_bearer_token(served: Served) -> None:
-    assert served.ask("state.get", {"key": "a"}, path="", Authorization=f"Bearer {served.server.secret}") == {}
-    assert served.ask("state.get", {"key": "a"}, Authorization=f"Bearer {served.server.secret}") == {}
+@pytest.mark.parametrize("variable", ["RPC_SECRET", "RPC_TOKEN"])
+def test_the_secret_may_come_as_a_bearer_token(served: Served, variable: str) -> None:
+    secret = served.server.variables[variable]
+    assert served.ask("state.get", {"key": "a"}, path="", Authorization=f"Bearer {secret}") == {}
+    assert served.ask("state.get", {"key": "a"}, Authorization=f"Bearer {secret}") == {}
 
 
 def test_a_browser_is_refused(served: Served) -> None:

@@ -264,6 +264,13 @@ def test_what_the_destination_does_not_take_is_refused_before_a_row_leaves(
     assert not table.messages()
 
 
+def test_credentials_that_do_not_fit_their_schema_are_refused_before_a_row_leaves(table: PushedTable) -> None:
+    table.config["path"] = 7
+    with pytest.raises(ConfigError, match="path: must be text; found a whole number"):
+        table.contacts()
+    assert not table.out.exists()
+
+
 def test_a_stream_that_is_not_there_is_refused(table: PushedTable) -> None:
     file = table.connection_file()
     file.write_text(file.read_text().replace("contacts:", "people:"))
