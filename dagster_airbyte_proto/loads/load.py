@@ -168,6 +168,12 @@ class StagedRows(msgspec.Struct, frozen=True):
         """False if the part has nothing to add and replaces nothing: its table gets no commit of it."""
         return bool(self.files) or self.write in REPLACING
 
+    @property
+    def is_remembered(self) -> bool:
+        """True if the store remembers its load as the last one of its table. Records that are sent again belong to
+        loads before: no state covers them anew."""
+        return self.is_shown and self.changes_table and not self.resends
+
 
 class ResumePoint(msgspec.Struct, frozen=True):
     """A state from which an incomplete generation of a stream can be continued.

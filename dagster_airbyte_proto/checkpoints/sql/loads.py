@@ -262,8 +262,8 @@ def _record_tables(tx: Connection, ended: LoggedLoad, states: Collection[StateKe
     """Records the tables that a load has changed. Its moved `states` say which of its streams they cover."""
     landed = {committed.stream for committed in ended.committed}
     for part in ended.load.parts:
-        if part.stream not in landed or not part.is_shown or not part.changes_table or part.resends:
-            continue  # Records that are sent again belong to loads before: no state covers them anew.
+        if part.stream not in landed or not part.is_remembered:
+            continue
         key = StateKey(part.stream, partition)
         is_covered = key in states or (StateKey(None, partition) in states and not part.read_whole)
         forget_tables(tx, ended.load.connection, [key])

@@ -164,14 +164,10 @@ def _missed_by_rollback(store: LoadsReadOnce, lease: Lease, stream: StreamId, la
     in_state = store.load(last.in_state.load_id) if last.in_state.load_id else None
     if in_table is None or in_table.partition != lease.partition or in_table.fence == lease.fence:
         return ""  # Loads of this run and of other partitions are no part of what the store remembered for it.
-    # The same loads of which the store records the table when they end.
     has_landed = in_table.status is LoadStatus.DONE and any(each.stream == stream for each in in_table.committed)
-    is_recorded = has_landed and any(
-        part.stream == stream and part.is_shown and part.changes_table and not part.resends
-        for part in in_table.load.parts
-    )
+    is_remembered = has_landed and any(part.stream == stream and part.is_remembered for part in in_table.load.parts)
     is_later = not last.in_state.load_id or (in_state is not None and in_state.order < in_table.order)
-    if not (is_recorded and is_later):
+    if not (is_remembered and is_later):
         return ""
     return (
         f"the states were rolled back to before its load {in_table.load.load_id}, and the table was not: the rows of"

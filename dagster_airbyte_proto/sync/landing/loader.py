@@ -58,6 +58,11 @@ class LoadThresholds(NamedTuple):
     max_seconds: float = 60.0
 
 
+class _RunningCommit(NamedTuple):
+    load: Load
+    outcome: Future[LoadOutcome]
+
+
 class Loader:
     """Cuts and commits the loads of one sync. Belongs to the reading thread.
 
@@ -79,8 +84,7 @@ class Loader:
         self._limits = limits
         self._complete_state = complete_state
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="load")
-        self._running_commit: Future[LoadOutcome] | None = None
-        self._running_load: Load | None = None
+        self._running: _RunningCommit | None = None
         self._last_landed: LoadOutcome | None = None
         self._opened = time.monotonic()
         self.committed_loads = 0
@@ -125,30 +129,28 @@ class Loader:
         if not parts and not states and not resume_points:
             return
         load = Load(load_id, self._lease.connection, run_id, parts, states, resume_points)
-        self._running_load = load
-        self._running_commit = self._pool.submit(
-            copy_context().run, self._measure, self._land_last if is_last else self._commit, load
-        )
+        step = self._land_last if is_last else self._commit
+        self._running = _RunningCommit(load, self._pool.submit(copy_context().run, self._measure, step, load))
 
     def wait_for_commit(self) -> None:
         """Waits for the running commit and records its outcome. Raises its error; no table is being written then."""
-        if self._running_commit is None or self._running_load is None:
+        if self._running is None:
             return
-        running, self._running_commit = self._running_commit, None
+        running, self._running = self._running, None
         try:
-            outcome = running.result()
+            outcome = running.outcome.result()
         except ProtoError as error:
             # Announced or not, landed or not: the next run finds out.
-            for part in self._running_load.parts:
+            for part in running.load.parts:
                 if part.stream in self._runs:
                     self._runs[part.stream].record_unknown(part)
-            _name_load(error, self._running_load)
+            _name_load(error, running.load)
             raise
         self._record_outcome(outcome)
 
     def poll(self) -> None:
         """Records the outcome of the running commit if it has ended. Never waits."""
-        if self._running_commit is not None and self._running_commit.done():
+        if self._running is not None and self._running.outcome.done():
             self.wait_for_commit()
 
     @property
