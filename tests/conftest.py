@@ -31,6 +31,8 @@ settings.load_profile("untimed")
 
 # What `make quick` can do without, beside tests that are recorded as slow.
 _NEEDS_OF_OTHERS = {"spark", "docker", "postgres", "browser", "connectors", "nightly"}
+# A test that has one of these fixtures has the mark, also where nobody wrote it.
+_MARK_OF_FIXTURE = {"spark": "spark", "postgres_server": "postgres"}
 
 # As a short-lived one has them; but this one lives through hundreds of tests, and without the optimising compiler a JVM
 # has room for a fifth of the code, which it then drops and compiles again. And Hadoop runs chmod and readlink for each
@@ -75,6 +77,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # Before those of other names are deselected.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest work units first: so no worker of several is left with one while the others have nothing to do."""
+    _mark_by_fixtures(items)
     mark_nightly_unless_everyday(items, is_whole=not any("::" in each for each in config.args))
     durations = recorded()
     seconds = {item: durations.get(junit_id(item.nodeid), 0.0) for item in items}
@@ -103,6 +106,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def _is_by_day(config: pytest.Config) -> bool:
     return bool(config.option.markexpr == "not nightly")
+
+
+def _mark_by_fixtures(items: list[pytest.Item]) -> None:
+    for item in items:
+        for fixture, mark in _MARK_OF_FIXTURE.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
 
 
 def _needs_others(item: pytest.Item) -> bool:
@@ -146,7 +156,7 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
 
 @pytest.fixture(scope="session")
 def spark(spark_settings: "SparkSettings") -> "Iterator[SparkSession]":
-    """One session for each process of the test run. Tests that use it are marked `spark`."""
+    """One session for each process of the test run."""
     from dagster_airbyte_proto.tables.spark.session import start_session
 
     session = start_session(spark_settings)
