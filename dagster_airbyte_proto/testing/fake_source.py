@@ -2,49 +2,10 @@
 """An Airbyte source that follows a scenario: deterministic, quick to start, without dependencies.
 
 `command()` is its command line. The scenario is in the connection's config under `scenario`, as an object or as the
-path of a JSON file. `--scenario FILE` before the verb serves where there is no config, as for `spec`. The same scenario
-always gives the same bytes:
+path of a JSON file. `--scenario FILE` before the verb serves where there is no config, as for `spec`. Its keys are in
+the docstring of `testing`. The same scenario always gives the same bytes:
 
     {"streams": {"users": {"records": 25}, "orders": {"records": 7}}, "state": "stream", "state_every": 10}
-
-Keys of the scenario, all optional:
-    state           "stream" (default), "global", "legacy" (one object for all streams, no type) or "none"
-    state_every     records between two states, of a stream, or of the sync where state is shared; the last state always
-                    comes. Default 10
-    interleave      true: record by record in turn; false (default): one stream after the other
-    statuses        false: no STREAM_STATUS at all
-    late_states     true: a stream's last state comes after its COMPLETE, as the CDK does it
-    counts          false: no sourceStats; `miscount` is added to each count that is sent
-    exit_code       its exit code. Default 0
-    lines, stderr   lists of lines that are printed unchanged, before any stream
-    new_config      a config that it sends in a CONTROL message, before any stream
-    answers         {"check": {"lines": […], "exit_code": 1}}: printed in the place of a verb's own answer
-    failure         {"kind": …, "after": N}: happens when N records of this run are out, everything before it flushed:
-                    "exit" (`code`, default 1), "error" (a TRACE ERROR with `message`, `failure_type`, `stream`, then
-                    exit 1), "hang" (lives on and sends nothing), "ignore_sigterm" (the same, and SIGTERM does not end
-                    it), "signal" (dies of `signal`, default 9), "close" (closes stdout and lives on), "cut" (half a
-                    record, then exit 1). With `once`, a path, it happens only while that file does not exist, and
-                    makes it
-Keys of a stream, all optional but `records` or `rows`:
-    records         how many the source has: their ids are 0 to records - 1
-    rows            the records themselves: each an object, or [emitted_at in milliseconds, object]. Their schema is
-                    `properties` and nothing else
-    primary_key, cursor
-                    paths that the source declares, in the place of its own
-    namespace       default none
-    incremental     false: full refresh only
-    resumable       true: a full refresh has states too (of the stream, never shared), and goes on from one
-    keys            number of distinct keys: `key` is id % keys, and it is the primary key in the place of `id`
-    deleted_every   each n-th record is a deletion (`_ab_cdc_deleted_at`)
-    pad             a text of that many characters in each record; with `noise` true, one that hardly compresses
-    values          fields that each record gets in addition; `properties` is their JSON schema
-    incomplete_at   the stream fails with an error and INCOMPLETE before this id, and the others go on;
-                    `state_after_incomplete` true: with the meaningless state that the CDK sends then
-
-A record is {"id": 3, "key": 3, "name": "users 3", "updated_at": a time that grows with the id}; its `emitted_at` is the
-same in each run. The state of a stream is {"next": the id that comes next}. An incremental read goes on from there; a
-full refresh sends everything and, unless it is resumable, no state. A GLOBAL state has the positions of all selected
-incremental streams.
 
 It is one file that imports nothing of the package, since tests run it by its path and copy it into containers.
 """
@@ -79,23 +40,9 @@ _SPEC = {
 
 def command(scenario: Path | None = None) -> list[str]:
     """The command line that runs this source."""
-    return launched(globals(), scenario)
+    from dagster_airbyte_proto.testing.programs import command_line
 
-
-def launched(module: Mapping[str, Any], scenario: Path | None) -> list[str]:
-    """The command line of a module. Without site packages and already compiled, it starts in 20 ms."""
-    written, compiled = module["__file__"], module.get("__cached__")
-    program = compiled if compiled and _written_at(compiled) >= _written_at(written) else written
-    words = [sys.executable, "-I", "-S", os.path.realpath(program)]
-    return words if scenario is None else [*words, "--scenario", str(scenario)]
-
-
-def _written_at(path: str) -> float:
-    """0 for a file that is missing. In a folder that we may not write to, the compiled one can be missing or old."""
-    try:
-        return os.stat(path).st_mtime  # noqa: PTH116
-    except FileNotFoundError:
-        return 0
+    return command_line(globals(), scenario)
 
 
 class SourceOutput:
@@ -165,10 +112,6 @@ class FakeStream:
         return descriptor(self.name, self.written)
 
     @property
-    def is_complete(self) -> bool:
-        return self.end >= total(self.written)
-
-    @property
     def state(self) -> dict[str, Any]:
         return {"stream_descriptor": self.descriptor, "stream_state": {"next": self.position}}
 
@@ -207,7 +150,7 @@ class SourceRead:
             if self._has_states(stream) and self._is_due(stream):
                 self._send_state(stream)
             yield
-        if not stream.is_complete:
+        if stream.end < total(stream.written):
             self._fail(stream)
             return
         late = self._scenario.get("late_states", False)
@@ -327,26 +270,24 @@ def _noise(number: int, size: int) -> str:
 
 def catalog_stream(name: str, written: dict[str, Any]) -> dict[str, Any]:
     """The stream as `discover` has it."""
-    properties: dict[str, Any] = {
+    own = {
         "id": {"type": "integer"},
         "key": {"type": "integer"},
         "name": {"type": ["null", "string"]},
         "updated_at": {"type": ["null", "string"], "format": "date-time"},
     }
-    if "rows" in written:
-        properties = {}
+    properties: dict[str, Any] = {} if "rows" in written else own
     if "deleted_every" in written:
         properties["_ab_cdc_deleted_at"] = {"type": ["null", "string"], "format": "date-time"}
     if "pad" in written:
         properties["pad"] = {"type": ["null", "string"]}
     properties |= written.get("properties", {})
     incremental = written.get("incremental", True)
-    modes = ["full_refresh", "incremental"] if incremental else ["full_refresh"]
     return {
         "name": name,
         "namespace": written.get("namespace"),
         "json_schema": {"type": "object", "properties": properties},
-        "supported_sync_modes": modes,
+        "supported_sync_modes": ["full_refresh", "incremental"] if incremental else ["full_refresh"],
         "is_resumable": written.get("resumable", False),
         "source_defined_cursor": incremental,
         "default_cursor_field": written.get("cursor", ["updated_at"]) if incremental else [],
@@ -375,9 +316,8 @@ def selected(scenario: dict[str, Any], catalog: Any, states: Any) -> list[FakeSt
         name = chosen["stream"]["name"]
         written = scenario["streams"][name]
         incremental = chosen["sync_mode"] == "incremental"
-        position = started.get((written.get("namespace"), name), 0)
         # A legacy state knows no namespaces.
-        position = position or started.get((None, name), 0)
+        position = started.get((written.get("namespace"), name)) or started.get((None, name), 0)
         streams.append(FakeStream(name, written, incremental=incremental, position=position))
     return streams
 

@@ -72,7 +72,9 @@ _CHOSEN = {
 
 def command(scenario: Path | None = None) -> list[str]:
     """The command line that runs this tap."""
-    return fake_source.launched(globals(), scenario)
+    from dagster_airbyte_proto.testing.programs import command_line
+
+    return command_line(globals(), scenario)
 
 
 class TapOutput(fake_source.SourceOutput):
