@@ -211,6 +211,31 @@ def _rewrite(file: Path, **changed: Any) -> None:
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | changed))
 
 
+@pytest.mark.nightly
+@pytest.mark.connectors
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+def test_the_demo_reads_what_is_new_and_sends_nothing_twice(tmp_path: Path, connector_environments: Path) -> None:
+    example = copied_example(tmp_path)
+    home_with_connectors(example / ".airbyte-proto", connector_environments)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run([example / "demo"], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts: dict[str, list[list[str]]] = {"users": [], "purchases": [], "products": [], "leads": []}
+    for stream, status, _, *numbers in (line.split() for line in done.stdout.splitlines() if " complete " in line):
+        if stream in counts:
+            assert status == "complete"
+            counts[stream].append(numbers)
+    [first, second] = counts.pop("leads")
+    assert (first[0], first[-2:], second[:-1]) == (second[-1], [second[-1]] * 2, ["0"] * 4)
+    assert counts == {
+        "users": [["1,000", "1,000"], ["0", "0"]],
+        "purchases": [["1,000", "1,000"], ["0", "0"]],
+        "products": [["100", "100"], ["0", "0"]],
+    }
+    assert len((example / "out" / "leads.jsonl").read_text().splitlines()) == int(first[0])
+
+
 class DgProject:
     """A copy of the component project, with its connections beside it as in the repository."""
 

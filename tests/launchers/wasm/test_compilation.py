@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import platform
 import struct
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dagster_airbyte_proto.launchers.wasm import child_program
+from dagster_airbyte_proto.launchers.wasm import child_program, compiled_components
 from dagster_airbyte_proto.launchers.wasm.child_program import sealed_content, write_sealed
 from dagster_airbyte_proto.launchers.wasm.compiled_components import CachedComponent, cached_component
 from dagster_airbyte_proto.protocols.rapidbyte.component.wire import MessageReader, Ready
@@ -74,6 +75,34 @@ def test_one_that_compiles_is_waited_for_until_it_has_ended(source: Component, t
             fcntl.flock(held, fcntl.LOCK_UN)  # As where its holder was killed: nothing is there.
             assert _was_compiled(program)
     assert sealed_content(str(component.compiled)) is not None
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "other"),
+    [
+        (compiled_components, "ADAPTER_VERSION", 999),
+        (compiled_components, "wasmtime_version", lambda: "0.0.1"),
+        (platform, "machine", lambda: "riscv64"),
+        (sys, "platform", "plan9"),
+    ],
+    ids=["adapter", "runtime", "machine", "system"],
+)
+def test_code_that_was_compiled_for_another_runtime_or_machine_is_not_taken(
+    owner: object, name: str, other: object, source: Component, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = cached_component(source.path.read_bytes(), "source.wasm", tmp_path)
+    before.compiled.write_bytes(b"code")
+    assert cached_component(source.path.read_bytes(), "source.wasm", tmp_path).is_compiled
+    monkeypatch.setattr(owner, name, other)
+    assert not cached_component(source.path.read_bytes(), "source.wasm", tmp_path).is_compiled
+
+
+def test_a_component_of_other_bytes_has_a_place_of_its_own(source: Component, tmp_path: Path) -> None:
+    binary = source.path.read_bytes()
+    before = cached_component(binary, "source.wasm", tmp_path)
+    # A custom section without content changes nothing but the bytes.
+    after = cached_component(binary + b"\0\5\4more", "source.wasm", tmp_path)
+    assert not {before.composed, before.compiled} & {after.composed, after.compiled}
 
 
 def test_one_whose_code_cannot_be_kept_runs_all_the_same(source: Component, tmp_path: Path) -> None:

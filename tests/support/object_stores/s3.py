@@ -27,11 +27,28 @@ class ObjectStore(NamedTuple):
     endpoint: str
     access_key: str
     secret_key: str
+    user: str = "tester"
 
     def new_bucket(self) -> str:
         name = f"b{uuid4().hex}"
         self.client("s3").create_bucket(Bucket=name)
         return name
+
+    def new_user(self) -> "ObjectStore":
+        """The store as another user has it, who may do everything until `refuse`."""
+        name = f"u{uuid4().hex}"
+        self.client("iam").create_user(UserName=name)
+        key = self.client("iam").create_access_key(UserName=name)["AccessKey"]
+        user = self._replace(access_key=key["AccessKeyId"], secret_key=key["SecretAccessKey"], user=name)
+        self.permit(user)
+        return user
+
+    def permit(self, user: "ObjectStore") -> None:
+        self.client("iam").put_user_policy(UserName=user.user, PolicyName="all", PolicyDocument=_EVERYTHING)
+
+    def refuse(self, user: "ObjectStore") -> None:
+        """From now on each call of the user is answered with 403."""
+        self.client("iam").delete_user_policy(UserName=user.user, PolicyName="all")
 
     def keys(self, bucket: str) -> list[str]:
         """The keys of all objects that can be read."""

@@ -138,6 +138,25 @@ def test_syncs_that_are_killed_lose_and_double_nothing_and_leave_no_object(
     assert object_store.secret_key not in connection.written()
 
 
+def test_a_load_of_which_a_bucket_that_refuses_tells_nothing_stays_announced(
+    command_line: CommandLine, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    user = object_store.new_user()
+    connection = ObjectStoreConnection(tmp_path / "home", user)
+    killed = KilledConnection(command_line, connection, "append", "stream")
+    killed.add_records()
+    killed.sync_killed(("table.committed", 1))
+    [load] = connection.store.announced_loads("shop")
+    object_store.refuse(user)
+    assert command_line.sync(connection) == 1
+    told = connection.errors_file.read_text()
+    for word in ("Status Code: 403", load.load_id, "in table shop.", "loads resolve"):
+        assert word in told
+    assert [each.load_id for each in connection.store.announced_loads("shop")] == [load.load_id]
+    object_store.permit(user)
+    killed.sync_to_end()
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_push_needs_no_file_system_of_hadoop_for_the_bucket(object_store: ObjectStore, tmp_path: Path) -> None:
     connection = ObjectStoreConnection(tmp_path / "home", object_store, catalog := f"c_{uuid4().hex}")
