@@ -106,10 +106,10 @@ else
 	$(BIN)/python -m tests.soak --kills $$(($(N) / 2)) --tables folder --through relay --by command
 endif
 
-simulate: setup ## N schedules of errors, deaths, pauses, and stores and tables that are set back, on simulated syncs, N on pushes and N on relays
+simulate: setup ## N schedules of errors, deaths, pauses, and stores and tables that are set back, on simulated syncs, N / 10 on pushes and N / 10 on relays
 	$(BIN)/python -m tests.simulation $(N)
-	$(BIN)/python -m tests.simulation $(N) --through push
-	$(BIN)/python -m tests.simulation $(N) --through relay
+	$(BIN)/python -m tests.simulation $$(($(N) / 10)) --through push
+	$(BIN)/python -m tests.simulation $$(($(N) / 10)) --through relay
 
 matrix: setup ## the crash matrix on Iceberg and Delta: every point, mode and scope, and again in the recovery
 	$(BIN)/python -m tests.soak --kills 0 --matrix
