@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from dagster_airbyte_proto.tables.care import TableCare, TableRewinder
     from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
+    from dagster_airbyte_proto.tables.spark.frames import FrameTables
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
     from dagster_airbyte_proto.tables.writer import TableWriter
 
@@ -143,6 +144,13 @@ class SupportsLoadQueries(SupportsSqlNames, Protocol):
 
 
 @runtime_checkable
+class SupportsFrames(Protocol):
+    """A format to whose tables Spark writes frames."""
+
+    def frames(self, tables: Any) -> "FrameTables": ...
+
+
+@runtime_checkable
 class SupportsConnect(Protocol):
     """A format whose `open_tables` takes a session of Spark Connect too."""
 
@@ -214,6 +222,12 @@ def care_of(tables: "TableWriter") -> "TableCare":
 def rewinder_of(tables: "TableWriter") -> "TableRewinder":
     """Returns the rewinder of a writer's tables. Raises ConfigError for tables that keep no snapshots."""
     return _format_of(tables).rewinder(tables)
+
+
+def frames_of(tables: "TableWriter") -> "FrameTables | None":
+    """Returns a writer's tables as those that take frames; None where the format has no way to."""
+    found = _format_of(tables)
+    return found.frames(tables) if isinstance(found, SupportsFrames) else None
 
 
 def register_tables(tables: "TableWriter", session: "SparkSession") -> None:

@@ -31,6 +31,7 @@ from dagster_airbyte_proto.tables.formats import (
     SupportsSnapshotReads,
     check_works_on,
     find_format,
+    frames_of,
     sql_name,
 )
 from dagster_airbyte_proto.tables.remote_sessions import REMOTE, is_remote
@@ -218,12 +219,12 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         if self._replaces(context):
             self._check_is_no_streams(context, (catalog, *table))
         labels = {"run-id": context.run_id, "asset": asset}
-        tables = self._writer(catalog, labels)
-        if not isinstance(tables, frames.SupportsFrames):
+        tables = frames_of(self._writer(catalog, labels))
+        if tables is None:
             raise ConfigError(
                 f"storing {asset}",
-                f"the tables' format is {tables.abilities.format}, and frames can only be written to Iceberg tables",
-                remedy="Give the asset an IO manager of its own, whose Spark resource has the format iceberg.",
+                f"the tables' format is {self._format.abilities.format}, which takes the streams of connections alone",
+                remedy="Give the asset an IO manager of its own, whose Spark resource has the format iceberg or delta.",
             )
         if kind is not FrameKind.SPARK:
             value = frames.from_arrow(self._session(catalog), to_arrow(value, kind))

@@ -22,7 +22,7 @@ class SparkSessionResource(LazyPySparkResource):
     catalog: str = Field(default="lake", description="The name of the catalog in SQL.")
     format: str = Field(
         default="iceberg",
-        description="The table format: iceberg; or delta or parquet, which hold only streams, not frames.",
+        description="The table format: iceberg; or delta; or parquet, which takes no frames.",
     )
     warehouse: str = Field(default="", description="The folder or URL that holds the tables.")
     remote: str = Field(

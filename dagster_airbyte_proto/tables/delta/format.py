@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dagster_airbyte_proto.tables.delta.care import DeltaCare
     from dagster_airbyte_proto.tables.delta.connect.tables import RemoteDeltaTables
+    from dagster_airbyte_proto.tables.delta.frames import DeltaFrames
     from dagster_airbyte_proto.tables.delta.rewind import DeltaRewinder
     from dagster_airbyte_proto.tables.delta.tables import DeltaTables
     from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
@@ -79,6 +80,11 @@ class DeltaFormat:
         if not isinstance(tables, DeltaTables):
             raise needs_jvm("taking tables back", "their rewinds")
         return DeltaRewinder(tables)
+
+    def frames(self, tables: "DeltaTables | RemoteDeltaTables") -> "DeltaFrames":
+        from dagster_airbyte_proto.tables.delta.frames import DeltaFrames
+
+        return DeltaFrames(tables)
 
     def spark_parts(self, settings: "SparkSettings") -> SparkParts:
         config = {

@@ -250,6 +250,14 @@ def shows_load(log: tuple[fs.FileSystem, str], version: int, load_id: str) -> bo
     )
 
 
+def commit_of_load(log: tuple[fs.FileSystem, str], version: int, load_id: str) -> Commit | None:
+    """Returns the newest commit of a load up to a version, if it is among the last ones."""
+    for each in range(version, max(-1, version - _SEARCHED_COMMITS), -1):
+        if (commit := read_commit(*log, each)) is None or commit.user_metadata.get(LOAD_ID) == load_id:
+            return commit
+    return None
+
+
 def _shown_commits(log: tuple[fs.FileSystem, str], version: int) -> Iterator[Commit | None]:
     """Yields the commits up to a version whose rows readers see, newest first, back to where the table had no rows.
 

@@ -32,7 +32,7 @@ from dagster_airbyte_proto.model import REPLACING, TableName
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.delta import ABILITIES
 from dagster_airbyte_proto.tables.delta.actions import txn_action
-from dagster_airbyte_proto.tables.delta.files import (
+from dagster_airbyte_proto.tables.delta.files.add_actions import (
     add_actions_of,
     can_add_by_reference,
     files_to_add,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.care import TableCare
     from dagster_airbyte_proto.tables.iceberg.care.rewind import IcebergRewinder
     from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
+    from dagster_airbyte_proto.tables.iceberg.frames import IcebergFrames
     from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
     from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -92,6 +93,11 @@ class IcebergFormat:
         from dagster_airbyte_proto.tables.iceberg.care.rewind import IcebergRewinder
 
         return IcebergRewinder(tables.open_session(), tables.catalog)
+
+    def frames(self, tables: "IcebergTables | RemoteIcebergTables") -> "IcebergFrames":
+        from dagster_airbyte_proto.tables.iceberg.frames import IcebergFrames
+
+        return IcebergFrames(tables)
 
     def spark_parts(self, settings: "SparkSettings") -> SparkParts:
         catalog = f"spark.sql.catalog.{settings.catalog}"

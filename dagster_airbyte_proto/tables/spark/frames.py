@@ -3,10 +3,12 @@
 - The write puts a load id into the table's log, as a staged load does. By it the snapshot is found again, and an
   append that is repeated is not made twice.
 - The write is not fenced: where two runs append at the same time, both appends land.
+- What differs by format is behind `FrameTables`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyspark
@@ -83,15 +85,24 @@ class FrameSnapshot(Protocol):
         ...
 
 
-@runtime_checkable
-class SupportsFrames(Protocol):
-    """A writer whose tables Spark can write frames to, under a load id."""
+class FrameTables(Protocol):
+    """Tables that Spark can write frames to, under a load id."""
 
-    def prepare_for_frame(self, name: TableName, frame: DataFrame, slice_column: str | None) -> TableTarget:
-        """Creates the table, or adds the columns that it lacks."""
+    def prepare(self, name: TableName, frame: DataFrame, slice_column: str | None) -> TableTarget:
+        """Creates the table, or adds the columns that it lacks. The slice column is one of the frame's own columns.
+
+        Without a slice column the table may have any partitioning, because Spark follows it. Afterwards the session's
+        readers and writers see the table as it is now. Raises ConfigError for a frame that no table can take.
+        """
         ...
 
-    def snapshot_of_load(self, load_id: str, name: TableName) -> FrameSnapshot | None: ...
+    def writing(self, load: FrameLoad, target: TableTarget) -> AbstractContextManager[Mapping[str, str]]:
+        """Yields the options of Spark's writer that put the load into the table's log. The frame is written within."""
+        ...
+
+    def landed(self, load_id: str, name: TableName) -> FrameSnapshot | None:
+        """Returns the snapshot of a load in a prepared table; None if there is none, or if it has expired."""
+        ...
 
 
 def open_catalog(session: Callable[[], SparkSession], catalog: str) -> SparkSession:
@@ -135,29 +146,28 @@ def from_arrow(session: SparkSession, rows: pa.Table) -> DataFrame:
     return session.createDataFrame([], from_arrow_schema(rows.schema, prefer_timestamp_ntz=without_zone))
 
 
-def write_table(tables: SupportsFrames, frame: DataFrame, load: FrameLoad) -> WrittenTable:
+def write_table(tables: FrameTables, frame: DataFrame, load: FrameLoad) -> WrittenTable:
     """Creates the table or adds the columns that it lacks, then writes the frame. Readers see all of it or nothing.
 
     A replacement without rows empties the slices, or the table. Raises ConfigError for a frame that no table can take.
     Errors from computing the frame pass through unchanged.
     """
     frame = _with_slice_column(_without_untyped_columns(frame, load.table), load)
-    target = tables.prepare_for_frame(load.table, frame, load.slices.column if load.slices else None)
+    target = tables.prepare(load.table, frame, load.slices.column if load.slices else None)
     existing = frame.sparkSession.read.table(target.qualified)
     columns = tuple((field.name, field.dataType.simpleString()) for field in existing.schema.fields)
-    landed = None if load.replaces else tables.snapshot_of_load(load.load_id, load.table)
+    landed = None if load.replaces else tables.landed(load.load_id, load.table)
     was_there = landed is not None
     if not was_there:
-        _commit(_in_columns_of(existing, frame), target.qualified, load)
-        landed = tables.snapshot_of_load(load.load_id, load.table)
+        with tables.writing(load, target) as options:
+            _commit(_in_columns_of(existing, frame), target.qualified, load, options)
+        landed = tables.landed(load.load_id, load.table)
     found = (str(landed.snapshot_id), landed.added_rows, landed.rows) if landed else ("", 0, None)
     return WrittenTable(target.qualified, target.location, columns, *found, was_there=was_there)
 
 
-def _commit(frame: DataFrame, table: str, load: FrameLoad) -> None:
-    writer = frame.writeTo(table)
-    for key, value in {**load.labels, "load-id": load.load_id}.items():
-        writer = writer.option(f"snapshot-property.airbyte-proto.{key}", value)
+def _commit(frame: DataFrame, table: str, load: FrameLoad, options: Mapping[str, str]) -> None:
+    writer = frame.writeTo(table).options(**options)
     if not load.replaces:
         writer.append()
     elif load.slices is None:

@@ -10,7 +10,7 @@ import pytest
 from pyroaring import BitMap
 
 from dagster_airbyte_proto.loads.storage import LOCAL
-from dagster_airbyte_proto.tables.delta.deletion_vectors import deletion_vector
+from dagster_airbyte_proto.tables.delta.files.deletion_vectors import deletion_vector
 from dagster_airbyte_proto.tables.delta.history import DeletionVector
 
 

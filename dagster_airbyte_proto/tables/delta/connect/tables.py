@@ -123,7 +123,7 @@ class RemoteDeltaTables:
         return TableTarget(
             spec.name,
             arrow_schema(without_column(log.metadata.columns, spec.slice_column)),
-            self._location(spec.name),
+            self.location(spec.name),
             self._sql_name(spec.name),
             fit,
             table_id=log.metadata.id,
@@ -230,7 +230,7 @@ class RemoteDeltaTables:
 
     def _land(self, log: DeltaLog, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Commits a part once. Returns None if it was refused because the table changed since its log was read."""
-        location, metadata, attempt = self._location(part.table), log.metadata, uuid4().hex
+        location, metadata, attempt = self.location(part.table), log.metadata, uuid4().hex
         key_ids(metadata.columns, part.keys)
         # The keys stay also where there is no row yet: a MERGE sees rows that come in until it begins, no append does.
         files = effective_files(part, holds_rows=True)
@@ -276,12 +276,12 @@ class RemoteDeltaTables:
     def _rows(self, name: TableName, version: int) -> int:
         """Counts the rows of a version. As a rule Delta does it by its log alone."""
         reader = self.open_session().read.format("delta").option("versionAsOf", str(version))
-        return int(reader.load(self._location(name)).count())
+        return int(reader.load(self.location(name)).count())
 
     def _prepared(self, doing: str, spec: TableSpec, columns: IcebergSchema) -> tuple[DeltaLog, TableFit]:
         """Creates the table or changes its columns until it is as the stream needs it. Every statement is a commit of
         its own, so another writer may come in between: then it decides again."""
-        session, table = self.open_session(), by_folder(self._location(spec.name))
+        session, table = self.open_session(), by_folder(self.location(spec.name))
         changed: TableFit | None = None
         for _ in range(_ATTEMPTS):
             log = self._refreshed(spec.name)
@@ -315,7 +315,7 @@ class RemoteDeltaTables:
         if self._refreshed(spec.name) is None:
             raise ConfigError(
                 f"preparing table {self._sql_name(spec.name)}",
-                f"this machine does not see {self._location(spec.name)}, where the Connect server made it",
+                f"this machine does not see {self.location(spec.name)}, where the Connect server made it",
                 remedy="Put the warehouse into a folder that both share under the same path.",
             )
 
@@ -324,7 +324,7 @@ class RemoteDeltaTables:
         the catalog has a table of this name in another folder."""
         if not is_catalog_name(name):
             return
-        location, session, table = self._location(name), self.open_session(), self._sql_name(name)
+        location, session, table = self.location(name), self.open_session(), self._sql_name(name)
         register(session, self.catalog, name, location)
         found = without_file_scheme(unquote(str(session.sql(f"describe detail {table}").collect()[0]["location"])))
         if found != unquote(location):
@@ -334,16 +334,17 @@ class RemoteDeltaTables:
             raise TableError(doing, f"the server has a table of this name in {found}", remedy=remedy)
 
     def _frame(self, name: TableName) -> DataFrame:
-        return self.open_session().read.format("delta").load(self._location(name))
+        return self.open_session().read.format("delta").load(self.location(name))
 
     def _log_folder(self, name: TableName) -> tuple[pa.fs.FileSystem, str]:
-        return self.storage.at(f"{self._location(name)}/_delta_log")
+        return self.storage.at(f"{self.location(name)}/_delta_log")
 
-    def _location(self, name: TableName) -> str:
+    def location(self, name: TableName) -> str:
+        """Returns the folder of a table."""
         return table_location(self._warehouse, name)
 
     def _sql_name(self, name: TableName) -> str:
-        return sql_name(self.catalog, name, self._location(name))
+        return sql_name(self.catalog, name, self.location(name))
 
     @contextmanager
     def _table_errors(self, doing: str, stream: str | None = None) -> Iterator[None]:

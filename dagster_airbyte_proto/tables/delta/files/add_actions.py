@@ -8,8 +8,8 @@ from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
 from dagster_airbyte_proto.tables.delta.actions import TableMetadata, add_action, partition_value_text
-from dagster_airbyte_proto.tables.delta.deletion_vectors import deletion_vector
-from dagster_airbyte_proto.tables.delta.stats import Footer, read_footer
+from dagster_airbyte_proto.tables.delta.files.deletion_vectors import deletion_vector
+from dagster_airbyte_proto.tables.delta.files.stats import Footer, read_footer
 
 
 def can_add_by_reference(metadata: TableMetadata, files: Sequence[StagedFile]) -> bool:
