@@ -56,8 +56,8 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
     `spark` is a SparkSessionResource, or dagster-pyspark's LazyPySparkResource or PySparkResource, whose session must
     have the catalog. The rows of a connection's stream are already in the table; the IO manager confirms that. A frame
-    (Spark, pandas, polars, pyarrow) that an asset returns creates the asset's table or is written to it. With the
-    resource's format `delta` or `parquet`, streams can be stored and read, and frames are rejected.
+    (Spark, pandas, polars, pyarrow) that an asset returns creates the asset's table or is written to it. Tables of the
+    format `parquet` take streams alone.
 
     The asset's metadata `dagster/table_name` names the table, or else its key: the last part is the table, the parts
     before it the namespace. An input's annotation chooses the kind of frame, Spark's by default;

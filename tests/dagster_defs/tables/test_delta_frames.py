@@ -99,6 +99,19 @@ def test_every_type_that_spark_has_comes_back_or_is_refused_by_name(
             run(io, returning([place, "odd"], lambda odd=odd: odd))  # type: ignore[misc]
 
 
+def test_a_name_that_the_catalog_does_not_take_is_that_of_the_folder(
+    spark: SparkSession, io: SparkTableIOManager, place: str, tmp_path: Path
+) -> None:
+    namespace = f"online-shop-{place}"
+    for number in (1, 2):
+        frame = spark.createDataFrame([(number,)], "id bigint")
+        result = run(io, returning([namespace, "t"], lambda frame=frame: frame, metadata={WRITE: "append"}))  # type: ignore[misc]
+    table = f"delta.`{tmp_path}/{namespace}/t`"
+    metadata = output(result, [namespace, "t"])
+    assert (metadata[TABLE_NAME], metadata["dagster/row_count"]) == (table, 2)
+    assert sorted(row["id"] for row in spark.table(table).collect()) == [1, 2]
+
+
 def test_a_table_of_another_catalog_is_refused(spark: SparkSession, io: SparkTableIOManager, place: str) -> None:
     asset = returning([place, "t"], lambda: spark.range(1), metadata={TABLE_NAME: f"lake.{place}.t"})
     with pytest.raises(ConfigError, match="Delta tables are in spark_catalog alone"):
