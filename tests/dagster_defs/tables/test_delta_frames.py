@@ -107,8 +107,9 @@ def test_a_name_that_the_catalog_does_not_take_is_that_of_the_folder(
         frame = spark.createDataFrame([(number,)], "id bigint")
         result = run(io, returning([namespace, "t"], lambda frame=frame: frame, metadata={WRITE: "append"}))  # type: ignore[misc]
     table = f"delta.`{tmp_path}/{namespace}/t`"
-    metadata = output(result, [namespace, "t"])
-    assert (metadata[TABLE_NAME], metadata["dagster/row_count"]) == (table, 2)
+    [event] = result.get_asset_materialization_events()
+    metadata = event.materialization.metadata
+    assert (metadata[TABLE_NAME].value, metadata["dagster/row_count"].value) == (table, 2)
     assert sorted(row["id"] for row in spark.table(table).collect()) == [1, 2]
 
 
