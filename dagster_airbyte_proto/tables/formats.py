@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from dagster_airbyte_proto.tables.care import TableCare, TableRewinder
     from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
-    from dagster_airbyte_proto.tables.spark.frames import FrameTables
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-    from dagster_airbyte_proto.tables.writer import TableWriter
+    from dagster_airbyte_proto.tables.writer import FrameTables, TableWriter
 
 SESSION_CATALOG = "spark_catalog"
 """Spark's own name for its session catalog."""

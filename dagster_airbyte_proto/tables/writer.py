@@ -5,10 +5,12 @@
 - A commit is idempotent on its load id, and fenced. However many writers try it, among them ones that were paused or
   whose process died, the rows of a load are in the table once or not at all.
 - `SupportsKeyLookup` and `SupportsBranches` are optional. Callers test for them with `isinstance`.
+- Frames come otherwise: Spark writes them, into the `FrameTables` of a format that has them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -17,6 +19,9 @@ from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.abilities import Abilities
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class TableWriter(Protocol):
@@ -98,4 +103,56 @@ class SupportsBranches(Protocol):
 
     def drop_branch(self, name: TableName, branch: str) -> None:
         """Removes a branch, and the files that only it has. Does nothing if the branch or the table does not exist."""
+        ...
+
+
+class Slices(NamedTuple):
+    """Slices of a table, by the values of one column."""
+
+    column: str
+    values: tuple[str, ...]
+
+
+class FrameLoad(NamedTuple):
+    """The write of a frame: it replaces its slices, replaces the whole table, or is appended once for each load id."""
+
+    table: TableName
+    load_id: str
+    replaces: bool
+    slices: Slices | None = None
+    labels: Mapping[str, str] = {}
+
+
+class FrameSnapshot(Protocol):
+    """The snapshot of a table that a frame was written in."""
+
+    @property
+    def snapshot_id(self) -> int: ...
+
+    @property
+    def added_rows(self) -> int: ...
+
+    @property
+    def rows(self) -> int | None:
+        """The rows that a reader of the table finds; None if its log does not say."""
+        ...
+
+
+class FrameTables(Protocol):
+    """Tables that Spark can write frames to, under a load id."""
+
+    def prepare(self, name: TableName, frame: "DataFrame", slice_column: str | None) -> TableTarget:
+        """Creates the table, or adds the columns that it lacks. The slice column is one of the frame's own columns.
+
+        Without a slice column the table may have any partitioning, because Spark follows it. Afterwards the session's
+        readers and writers see the table as it is now. Raises ConfigError for a frame that no table can take.
+        """
+        ...
+
+    def writing(self, load: FrameLoad, target: TableTarget) -> AbstractContextManager[Mapping[str, str]]:
+        """Yields the options of Spark's writer that put the load into the table's log. The frame is written within."""
+        ...
+
+    def landed(self, load_id: str, name: TableName) -> FrameSnapshot | None:
+        """Returns the snapshot of a load in a prepared table; None if there is none, or if it has expired."""
         ...

@@ -37,10 +37,10 @@ from dagster_airbyte_proto.tables.formats import (
 from dagster_airbyte_proto.tables.remote_sessions import REMOTE, is_remote
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.sql_names import is_by_folder, name_parts, qualified, quoted
-from dagster_airbyte_proto.tables.writer import TableWriter
+from dagster_airbyte_proto.tables.writer import FrameLoad, Slices, TableWriter
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.tables.spark.frames import Slices, TableSelection
+    from dagster_airbyte_proto.tables.spark.frames import TableSelection
     from dagster_airbyte_proto.tables.spark.session import QueryResult
 
 TABLE_NAME = "dagster/table_name"
@@ -229,7 +229,7 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         if kind is not FrameKind.SPARK:
             value = frames.from_arrow(self._session(catalog), to_arrow(value, kind))
         slices = self._slices(context.definition_metadata, context) if context.has_asset_partitions else None
-        load = frames.FrameLoad(table, f"{context.run_id}/{asset}", self._replaces(context), slices, labels)
+        load = FrameLoad(table, f"{context.run_id}/{asset}", self._replaces(context), slices, labels)
         written = frames.write_table(tables, value, load)
         metadata = _table_metadata(written.table, written.table_rows, written.snapshot_id)
         metadata["dagster/uri"] = table_uri(written.location)
@@ -304,9 +304,7 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         slices = self._slices(_upstream_metadata(context), context) if is_of_slices else None
         return TableSelection(tuple(columns), slices, None if snapshot_id is None else str(snapshot_id))
 
-    def _slices(self, metadata: Mapping[str, Any], context: dg.InputContext | dg.OutputContext) -> "Slices":
-        from dagster_airbyte_proto.tables.spark.frames import Slices
-
+    def _slices(self, metadata: Mapping[str, Any], context: dg.InputContext | dg.OutputContext) -> Slices:
         # Dagster lists the partitions of a range in any order.
         keys = sorted(str(key) for key in context.asset_partition_keys)
         column = SLICE_COLUMN if definition_in(metadata) else self.partition_column

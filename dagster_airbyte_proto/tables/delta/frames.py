@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -25,7 +26,7 @@ from dagster_airbyte_proto.tables.delta.connect.delta_log import DeltaLog, read_
 from dagster_airbyte_proto.tables.delta.history import commit_of_load
 from dagster_airbyte_proto.tables.formats import LOAD_ID, SESSION_CATALOG
 from dagster_airbyte_proto.tables.only_writer import only_writer
-from dagster_airbyte_proto.tables.spark.frames import FrameLoad
+from dagster_airbyte_proto.tables.writer import FrameLoad
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.delta.connect.tables import RemoteDeltaTables

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.sql import DataFrame
-
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.formats import LOAD_ID
 from dagster_airbyte_proto.tables.iceberg.log import Snapshot
-from dagster_airbyte_proto.tables.spark.frames import FrameLoad
+from dagster_airbyte_proto.tables.writer import FrameLoad
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from dagster_airbyte_proto.tables.iceberg.connect.tables import RemoteIcebergTables
     from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 
@@ -22,7 +22,7 @@ class IcebergFrames(NamedTuple):
 
     tables: "IcebergTables | RemoteIcebergTables"
 
-    def prepare(self, name: TableName, frame: DataFrame, slice_column: str | None) -> TableTarget:
+    def prepare(self, name: TableName, frame: "DataFrame", slice_column: str | None) -> TableTarget:
         return self.tables.prepare_for_frame(name, frame, slice_column)
 
     @contextmanager

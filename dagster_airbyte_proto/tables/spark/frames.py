@@ -7,8 +7,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyspark
@@ -19,7 +18,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NullType, StringType, StructField, StructType
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.connect_client import opened_by_user
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG
@@ -27,13 +25,7 @@ from dagster_airbyte_proto.tables.remote_sessions import is_remote
 from dagster_airbyte_proto.tables.spark.jvm.errors import first_line
 from dagster_airbyte_proto.tables.spark.session import keep_interrupt_handler
 from dagster_airbyte_proto.tables.sql_names import is_by_folder, quoted
-
-
-class Slices(NamedTuple):
-    """Slices of a table, by the values of one column."""
-
-    column: str
-    values: tuple[str, ...]
+from dagster_airbyte_proto.tables.writer import FrameLoad, FrameTables, Slices
 
 
 class TableSelection(NamedTuple):
@@ -42,16 +34,6 @@ class TableSelection(NamedTuple):
     columns: tuple[str, ...] = ()
     slices: Slices | None = None
     snapshot_id: str | None = None
-
-
-class FrameLoad(NamedTuple):
-    """The write of a frame: it replaces its slices, replaces the whole table, or is appended once for each load id."""
-
-    table: TableName
-    load_id: str
-    replaces: bool
-    slices: Slices | None = None
-    labels: Mapping[str, str] = {}
 
 
 class WrittenTable(NamedTuple):
@@ -68,41 +50,6 @@ class WrittenTable(NamedTuple):
     rows: int
     table_rows: int | None
     was_there: bool
-
-
-class FrameSnapshot(Protocol):
-    """The snapshot of a table that a frame was written in."""
-
-    @property
-    def snapshot_id(self) -> int: ...
-
-    @property
-    def added_rows(self) -> int: ...
-
-    @property
-    def rows(self) -> int | None:
-        """The rows that a reader of the table finds; None if its log does not say."""
-        ...
-
-
-class FrameTables(Protocol):
-    """Tables that Spark can write frames to, under a load id."""
-
-    def prepare(self, name: TableName, frame: DataFrame, slice_column: str | None) -> TableTarget:
-        """Creates the table, or adds the columns that it lacks. The slice column is one of the frame's own columns.
-
-        Without a slice column the table may have any partitioning, because Spark follows it. Afterwards the session's
-        readers and writers see the table as it is now. Raises ConfigError for a frame that no table can take.
-        """
-        ...
-
-    def writing(self, load: FrameLoad, target: TableTarget) -> AbstractContextManager[Mapping[str, str]]:
-        """Yields the options of Spark's writer that put the load into the table's log. The frame is written within."""
-        ...
-
-    def landed(self, load_id: str, name: TableName) -> FrameSnapshot | None:
-        """Returns the snapshot of a load in a prepared table; None if there is none, or if it has expired."""
-        ...
 
 
 def open_catalog(session: Callable[[], SparkSession], catalog: str) -> SparkSession:

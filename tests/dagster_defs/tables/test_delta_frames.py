@@ -13,8 +13,9 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.delta.format import FORMAT
 from dagster_airbyte_proto.tables.delta.history import Commit, read_commits
-from dagster_airbyte_proto.tables.spark.frames import FrameLoad, write_table
+from dagster_airbyte_proto.tables.spark.frames import write_table
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from dagster_airbyte_proto.tables.writer import FrameLoad
 from tests.dagster_defs.tables import test_io_manager as frames
 from tests.dagster_defs.tables import test_io_manager_partitions as partitions
 from tests.dagster_defs.tables.io_manager_runs import FRAMES, Rows, output, returning, run
