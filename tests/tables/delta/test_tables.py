@@ -120,14 +120,14 @@ def test_tables_of_the_warehouse_are_known_by_name_and_those_of_others_are_refus
 ) -> None:
     settings = delta_settings._replace(warehouse=f"{delta_settings.warehouse}/other")
     tables = DeltaTables(spark, settings)
-    made = tables.prepare(TableSpec(TableName("pond", "fish"), SCHEMA))
+    made = tables.prepare(TableSpec(TableName("creek", "fish"), SCHEMA))
     tables.commit("l1", part(made, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
-    spark.sql("drop table spark_catalog.pond.fish")
+    spark.sql("drop table spark_catalog.creek.fish")
     tables.register_all()
-    assert names([row.asDict(recursive=True) for row in spark.table("pond.fish").collect()]) == [(1, "a")]
-    spark.range(3).write.format("delta").save(f"{settings.warehouse}/pond/frogs")
+    assert names([row.asDict(recursive=True) for row in spark.table("creek.fish").collect()]) == [(1, "a")]
+    spark.range(3).write.format("delta").save(f"{settings.warehouse}/creek/frogs")
     with pytest.raises(TableError, match="others made it"):
-        tables.prepare(TableSpec(TableName("pond", "frogs"), SCHEMA))
+        tables.prepare(TableSpec(TableName("creek", "frogs"), SCHEMA))
 
 
 def test_rows_that_a_load_brings_twice_are_left_out_without_being_written_anew(
