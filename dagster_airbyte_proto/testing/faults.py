@@ -26,7 +26,7 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.planner import PushPlanner, SupportsPlans, SupportsSession
 from dagster_airbyte_proto.tables.tasks import SupportsTasks
-from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
+from dagster_airbyte_proto.tables.writer import FrameTables, SupportsBranches, SupportsKeyLookup, TableWriter
 
 _Inner = TypeVar("_Inner")
 
@@ -204,7 +204,9 @@ def _methods(*interfaces: type) -> frozenset[str]:
     return frozenset(name for name in found if not name.startswith("_"))
 
 
-_OF_TABLES = _methods(TableWriter, SupportsKeyLookup, SupportsBranches, SupportsPlans, SupportsTasks, SupportsSession)
+_OF_TABLES = _methods(
+    TableWriter, SupportsKeyLookup, SupportsBranches, SupportsPlans, SupportsTasks, SupportsSession, FrameTables
+)
 _OF_PLANNERS = _methods(PushPlanner)
 _OF_STORAGE = _methods(fs.FileSystem)
 _OF_LAUNCHERS = _methods(Launcher, RunningConnector)
