@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from pyarrow.fs import LocalFileSystem
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.dagster_defs.tables.io_manager import TABLE_NAME, WRITE, SparkTableIOManager
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
@@ -41,6 +42,10 @@ def rows(spark: SparkSession) -> Rows:
 
 def _commits(folder: Path) -> list[Commit]:
     return list(read_commits(LocalFileSystem(), str(folder / "_delta_log")))
+
+
+def _asset(key: list[str], frame: DataFrame, **options: Any) -> dg.AssetsDefinition:
+    return returning(key, lambda: frame, **options)
 
 
 @pytest.mark.parametrize("kind", FRAMES)
@@ -97,7 +102,7 @@ def test_every_type_that_spark_has_comes_back_or_is_refused_by_name(
     for value, kind in (("array(parse_json('1'))", "array<variant>"), ("interval 1 day", "interval day")):
         odd = spark.sql(f"select {value} as odd")
         with pytest.raises(ConfigError, match=f"column odd has the type {kind}"):
-            run(io, returning([place, "odd"], lambda odd=odd: odd))  # type: ignore[misc]
+            run(io, _asset([place, "odd"], odd))
 
 
 def test_a_name_that_the_catalog_does_not_take_is_that_of_the_folder(
@@ -106,7 +111,7 @@ def test_a_name_that_the_catalog_does_not_take_is_that_of_the_folder(
     namespace = f"online-shop-{place}"
     for number in (1, 2):
         frame = spark.createDataFrame([(number,)], "id bigint")
-        result = run(io, returning([namespace, "t"], lambda frame=frame: frame, metadata={WRITE: "append"}))  # type: ignore[misc]
+        result = run(io, _asset([namespace, "t"], frame, metadata={WRITE: "append"}))
     table = f"delta.`{tmp_path}/{namespace}/t`"
     [event] = result.get_asset_materialization_events()
     metadata = event.materialization.metadata
